@@ -19,8 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("docs", "notebooks")  # copied; the generated pages are written into the copy
 LINKED = (
-    "bench", "benchmarks", "clients", "configs", "examples", "fedmia", "scripts", "strategies",
-    "tests",
+    "clients", "configs", "examples", "fedmia", "research", "strategies", "tests", "tools",
 )  # fmt: skip
 FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml")
 HOME = "docs/index.html"

@@ -26,7 +26,8 @@ language = "en"
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "notebooks/*.ipynb", "CHANGELOG.md"]
-exclude_patterns = ["docs/_*", "docs/**/_*", "docs/howto/*/**", "**/.ipynb_checkpoints"]
+exclude_patterns = ["docs/README.md", "docs/_*", "docs/**/_*", "docs/howto/*/**"]
+exclude_patterns += ["**/.ipynb_checkpoints"]
 
 extensions = [
     "myst_nb",
@@ -76,7 +77,7 @@ def link_files(app: Any, docname: str, source: list[str]) -> None:
         text, place = match[1], match[2]
         if (here / place).is_dir():
             return f"{text} (`{place.lstrip('./')}`)"
-        if re.match(r"(?:\.\./)+benchmarks/.*\.md$", place):
+        if re.match(r"(?:\.\./)+research/.*\.md$", place):
             return f"{{download}}`{text.replace('`', '')} <{place}>`"
         return match[0]
 

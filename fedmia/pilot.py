@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -80,7 +81,7 @@ def plan_run(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook:
     # Rounds of the placebo take as long as those of the federation.
     alone = replace(plan, experiment=short, cast=replace(cast, placebo_parts=()))
     clock = _Clock()
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, memory:
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, closing(memory):
         memory.enter("training")
         try:
             result = train(alone, Path(folder), None, stop, watch, clock)

@@ -1,28 +1,48 @@
-"""Runs that are made once in a session, whichever worker of the tests asks first, and then read."""
+"""Six runs that are made once in a session, whichever worker of the tests asks first, and then
+only read: what a table of commands, numbers and paths is checked on."""
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-# An active attacker among four clients, two of them defended; then with options of the attacks.
-ATTACKED = (
-    "--clients 4 --rounds 4 --train.local_epochs 1 --train.batch_size 8 --train.lr 0.06 "
-    "--model.width 4 --split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 "
-    "--device cpu --federation.snapshots 1 --attacker active --defense logistic "
-    "--defended-clients 0-1 "
+from tests.commands import fedmia
+
+SMALL = (
+    "simulate --train.local_epochs 1 --model.width 4 --split.members 32 --split.nonmembers 60 "
+    "--split.known 8 --split.test 20 --device cpu --quiet "
 )
-EVERY_ATTACK = ATTACKED + (
+# A name in braces is the folder of another run.
+RUNS = {
+    # An active attacker among four clients, two of them defended.
+    "attacked": SMALL + "--clients 4 --rounds 4 --train.batch_size 8 --train.lr 0.06 "
+    "--federation.snapshots 1 --attacker active --defense logistic --defended-clients 0-1 "
     "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
-    "--attack.ascent-static.pairs 1 --attack.ascent.pairs 1"
-)
+    "--attack.ascent-static.pairs 1 --attack.ascent.pairs 1",
+    # Every branch: the last two rounds with and without the attack, and the placebo.
+    "branches": SMALL + "--clients 3 --rounds 4 --federation.snapshots 1 --attack-rounds 2 "
+    "--attacker active --strategy scaffold --attacks similarity,ascent --federation.placebo true "
+    "--attack.similarity.views 4 --attack.ascent.pairs 1",
+    # What the server sees: an update of each client in each round.
+    "server": SMALL + "--clients 4 --rounds 4 --federation.snapshots 2 --attacker server "
+    "--partition iid --attacks similarity,all-for-one --attack.similarity.views 4",
+    # Centralised training.
+    "central": SMALL + "--clients 1 --rounds 2 --federation.snapshots 1 --attacks similarity,lpla "
+    "--attack.similarity.views 4",
+    # An audit of that encoder, by its recording.
+    "audited": "audit --federation {central}/recording --attacks similarity,lpla "
+    "--attack.similarity.views 4 --device cpu --threads 1 --quiet",
+    # Two strategies side by side, of two seeds.
+    "studied": "study " + SMALL.removeprefix("simulate ") + "--clients 2 --rounds 1 --jobs 1 "
+    "--attacks similarity --attack.similarity.views 4 --over strategy=fedavg,fedprox --seeds 2",
+}
 
 
 class Bank:
-    """Folders of finished runs, one for each line of flags.
+    """Folders of finished runs.
 
     Args:
         root: a folder that all workers of the session share.
@@ -31,16 +51,19 @@ class Bank:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def run(self, flags: str) -> Path:
-        """The folder `RUN` of `fedmia.simulate` with `flags`, made by the first who asks."""
-        home = self.root / sha256(flags.encode()).hexdigest()[:16]
-        with exclusive(home.with_suffix(".lock")):
-            if not (home / "finished").exists():
-                from fedmia.simulate import main
-
-                assert main([*shlex.split(flags), "--quiet", "--out", str(home / "RUN")]) == 0
-                (home / "finished").touch()
-        return home / "RUN"
+    def run(self, name: str) -> Path:
+        """The folder of the run that RUNS calls so, made by the first who asks; to be read only.
+        Of other names it is that of `simulate` with these flags, which slow tests compare with."""
+        line = RUNS.get(name) or f"simulate {name} --quiet"
+        name = name if name in RUNS else sha256(name.encode()).hexdigest()[:16]
+        folder = self.root / name
+        line = re.sub(r"\{(\w+)\}", lambda other: str(self.run(other[1])), line)
+        with exclusive(self.root / f"{name}.lock"):
+            if not (self.root / f"{name}.finished").exists():
+                ran = fedmia(line, folder)
+                assert ran.code == 0, ran.err
+                (self.root / f"{name}.finished").touch()
+        return folder
 
 
 @contextmanager

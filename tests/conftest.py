@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.bank import Bank
+from tests.clock import clock  # noqa: F401
 from tests.extras import NotOfTheTests
 from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
@@ -140,6 +141,6 @@ def make_view(held: Tensor, shadows: tuple[Shadow, ...]) -> MakeView:
 
 @pytest.fixture(scope="session")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
-    """`bank.run(flags)`: the folder of a finished run, to be read only."""
+    """`bank.run(name)`: the folder of a finished run, to be read only."""
     own = tmp_path_factory.getbasetemp()  # with several workers each has one, in one they share
     return Bank((own.parent if own.name.startswith("popen-") else own) / "bank")

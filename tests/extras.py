@@ -1,5 +1,5 @@
 """What the extras `docs` and `dev` bring to a developer's environment no test finds: a fresh
-environment of `bash scripts/test.sh` lacks it."""
+environment of `bash tools/test.sh` lacks it."""
 
 from __future__ import annotations
 

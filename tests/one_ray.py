@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,16 +10,15 @@ import pytest
 
 @pytest.fixture(scope="session")
 def _ends_ray() -> Iterator[None]:
+    yield
     from fedmia.federation import cluster  # imports Ray, which most tests do without
 
-    disconnect = cluster.disconnect
-    yield
-    disconnect()
+    cluster.disconnect()
 
 
 @pytest.fixture
 def one_ray(_ends_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of this process on Ray share one that stays, as they would a cluster's.
+    """Runs of this process on Ray share its session, which stays, as they would a caller's.
 
     It holds one actor, which serves all clients in turn; several are in tests/federation.
     """
@@ -28,10 +28,8 @@ def one_ray(_ends_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     if not ray.is_initialized():
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "count_cores", lambda: 1)
+            patch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
             cluster.connect(None)
-    monkeypatch.setattr(cluster, "connect", lambda address: None)
-    monkeypatch.setattr(cluster, "disconnect", lambda: None)
 
 
 @pytest.fixture

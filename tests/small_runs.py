@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +15,8 @@ from typing import Any
 import pytest
 
 from fedmia.federation import checkpoint
-from fedmia.report.figures import draw
-from fedmia.runtime.progress import Display
-from fedmia.simulate import main
+from tests import watched
+from tests.commands import fedmia
 
 Report = dict[str, Any]
 SMALL = (
@@ -23,6 +24,7 @@ SMALL = (
     "--split.known 8 --split.test 20 --device cpu --federation.snapshots 1 --quiet "
 )
 SIMILARITY = "--attacks similarity --attack.similarity.views 4 "
+WATCHED = "--strategy tests.watched:Mean "  # FedAvg, in whose rounds something may happen
 # All branches: main, its attacked rounds 3 and 4 without the attack, and the placebo.
 BRANCHES = SMALL + (
     "--clients 3 --rounds 4 --attack-rounds 2 --attacker active --strategy scaffold "
@@ -44,10 +46,15 @@ def interrupt() -> None:
 
 
 def call_main(arguments: Sequence[str]) -> int:
-    """The exit code of `fedmia simulate`; no pictures are drawn."""
+    """The exit code of `fedmia simulate`, which prints as it would; its pictures are empty files.
+    After Ctrl-C its process would end here and now."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        return main(arguments)
+        patch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **how: None)
+        patch.setattr(os, "_exit", sys.exit)
+        ran = fedmia(["simulate", *arguments])
+    sys.stdout.write(ran.out)
+    sys.stderr.write(ran.err)
+    return ran.code
 
 
 def simulate(flags: str, out: Path) -> int:
@@ -57,7 +64,7 @@ def simulate(flags: str, out: Path) -> int:
 
 def resume(out: Path) -> int:
     """The exit code of a run that is gone on with."""
-    return call_main(["--resume", str(out), "--quiet"])
+    return call_main(["--resume", str(out), "--trust-plugins", "--quiet"])
 
 
 def read(out: Path) -> Report:
@@ -72,27 +79,19 @@ def ran(flags: str, out: Path, code: int = 0) -> Report:
     return read(out)
 
 
-def after_round(
-    patch: pytest.MonkeyPatch, branch: str, number: int, act: Callable[[], object]
-) -> None:
-    """`act()` is called when that round of that branch is done, before its checkpoint."""
-    shown = Display.round
+def in_round(branch: str, number: int, act: Callable[[], object]) -> None:
+    """`act()` is called in that round of that branch, when all updates are in and the round is not
+    yet over; of the next run, whose strategy is one of `tests.watched`."""
+    watched.watch().acts[branch, number] = act
 
-    def round(self: Display, now: str, done: int, *rest: Any) -> None:
-        shown(self, now, done, *rest)
-        if (now, done) == (branch, number):
-            act()
 
-    patch.setattr(Display, "round", round)
+def not_repeated() -> list[int]:
+    """Of each run since `in_round` or `watch`: the round of `main` that it began with."""
+    phases = [phase.first for phase in watched.SEEN.phases if phase.branch == "main"]
+    return [first for at, first in enumerate(phases) if not at or first != phases[at - 1]]
 
 
 def ticking(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """By the clock of checkpoints each round takes so many seconds, and nothing else takes any."""
-    shown, now = Display.round, [0.0]
-
-    def round(self: Display, *of: Any) -> None:
-        now[0] += seconds
-        shown(self, *of)
-
-    patch.setattr(Display, "round", round)
-    patch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: seconds * watched.SEEN.ended)
+    patch.setattr(checkpoint, "time", clock)

@@ -12,10 +12,8 @@ import numpy as np
 from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup
 from fedmia.data.images import IntArray
-from fedmia.settings.choices import Layer, PluginChoice
-from fedmia.settings.commands.data import Data
-from fedmia.settings.commands.experiment import Experiment, Federation
-from fedmia.ssl.train import Train
+from fedmia.settings.commands.experiment import Experiment, Layer, PluginChoice
+from fedmia.settings.tree import from_tree
 from fedmia.storage.snapshot import ClientState, StateStore, Update
 
 OWN = {field.name for field in fields(ClientSetup)}
@@ -26,13 +24,12 @@ OF_MACHINE = {"clients_at_once", "device", "backend", "threads_per_client"}
 def small_setup(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientSetup:
     """Clients of these parts of the 8x8 images in `file`; `more` as `changed` takes it."""
     none = np.arange(0)
-    experiment = Experiment.complete(
-        attacks=("none",), federation=Federation(clients=len(parts), rounds=4),
-        data=Data.complete(name="cifar10", mean=(0.5,), std=(0.25,)),
-        model=PluginChoice("smallnet", {"width": 2}),
-        ssl=PluginChoice("moco", {"dim": 4, "queue": 4}),
-        train=Train(local_epochs=1, batch_size=2, lr=0.05),
-    )  # fmt: skip
+    experiment = from_tree(Experiment, {
+        "attacks": ["none"], "federation": {"clients": len(parts), "rounds": 4},
+        "data": {"name": "cifar10", "mean": [0.5], "std": [0.25]},
+        "model": {"name": "smallnet", "width": 2}, "ssl": {"name": "moco", "dim": 4, "queue": 4},
+        "train": {"local_epochs": 1, "batch_size": 2, "lr": 0.05},
+    })  # fmt: skip
     setup = ClientSetup(
         experiment, file, ("honest",) * len(parts), {"members": tuple(parts)}, none, none,
         (none, none), none, None, (), 1, 1.0, 3, 8, "cpu",

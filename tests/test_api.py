@@ -16,11 +16,9 @@ from torch import Tensor, nn
 
 import fedmia
 import fedmia.attacks
-from fedmia.api import view
+from fedmia import view
 from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
-from fedmia.audit import main
 from fedmia.encoders.base import load
-from fedmia.evaluation import encoder as run
 from fedmia.seeding import rng
 from fedmia.settings import option, registry
 from fedmia.settings.errors import InputError
@@ -28,6 +26,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 from tests.auditing.brought import tiny
+from tests.commands import fedmia as command
 
 ENCODER = "tests.test_api:made"
 MEMBERS, NONMEMBERS, SEED = 24, 30, 3
@@ -112,33 +111,24 @@ assert not others & set(sys.modules), others & set(sys.modules)
 # -- one attack --------------------------------------------------------------------------------
 
 
-def test_view__scores_as_the_harness(
-    sides: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, gather = [], run.gather
-
-    def keep(*rest: Any, **more: Any) -> Any:
-        calls.append(rest)
-        return gather(*rest, **more)
-
-    monkeypatch.setattr(run, "gather", keep)
+def test_view__scores_as_the_harness(sides: tuple[Tensor, Tensor]) -> None:
     mi_v = EncoderMIV(views=3, epochs=2, fit_on="known")
     attacks = [LpLA(), Similarity(views=3), mi_v, Combined(views=4)]
-    audit(made(), *sides, attacks=attacks, seed=SEED)
-    ((suite, _, dealt, results, *_),) = calls
+    run = audit(made(), *sides, attacks=attacks, seed=SEED)
+    dealt, rows = run.images, run.records.attacks
     known = Known(dealt.pixels("known_members"), dealt.pixels("known_nonmembers"))
-    attacker = view(made(), size=8, seed=SEED, augment=suite.attacker.augment, held=known.both()[0])
-    assert [s.name for s in results["attacks"]] == [attack.name for attack in attacks]
-    for attack, scored in zip(attacks, results["attacks"], strict=True):
+    augment = Augment(**run.records.config["views"])
+    attacker = view(made(), size=8, seed=SEED, augment=augment, held=known.both()[0])
+    assert [row.name for row in rows] == [attack.name for attack in attacks]
+    for attack, row in zip(attacks, rows, strict=True):
         before = attacker.queries
-        attack.fit(attacker, known, rng(SEED, "fit", scored.name))
-        for images, expected in (
-            (dealt.pixels("scored_members"), scored.scores_members),
-            (dealt.pixels("scored_nonmembers"), scored.scores_nonmembers),
-        ):
-            np.testing.assert_allclose(attack.score(attacker, images), expected, rtol=1e-5)
+        attack.fit(attacker, known, rng(SEED, "fit", row.name))
+        for role, truth in (("scored_members", True), ("scored_nonmembers", False)):
+            expected = run.scores.loc[run.scores["truth"] == truth].set_index("image")[row.name]
+            scores = attack.score(attacker, dealt.pixels(role))
+            np.testing.assert_allclose(scores, expected.loc[dealt.ids(role)], rtol=1e-5)
         attack.score(attacker, known.both()[0])  # for the threshold
-        assert scored.queries <= attacker.queries - before
+        assert row.queries <= attacker.queries - before
 
 
 def test_view__leaves_the_encoder_as_it_was(images: Tensor) -> None:
@@ -261,7 +251,7 @@ def test_audit__goes_on_with_the_same_weights_and_images_alone(
     for encoder, members in ((other, sides[0]), (made(), sides[0].flip(0))):
         with pytest.raises(InputError, match="already holds another run or audit"):
             audit(encoder, members, sides[1], attacks="lpla", out=out)
-    assert main(["--config", str(out / "config.yaml"), "--out", str(tmp_path / "NO")]) == 2
+    assert command(f"audit --config {out}/config.yaml", tmp_path / "NO").code == 2
 
 
 @pytest.mark.parametrize("labelled", ["members", "others"])

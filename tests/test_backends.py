@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,8 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmia.federation import inline
-from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import InlineGrid
-from fedmia.federation.ledger import Ledger
-from fedmia.settings.commands.experiment import Experiment
+from tests.clock import Clock
 from tests.flower_clients import answering
 from tests.small_runs import SMALL, simulate
 
@@ -92,12 +88,8 @@ def test_error__becomes_a_reply_that_names_it_and_others_go_on(grid: InlineGrid)
     assert failed.error.reason == "MemoryError: no room"
 
 
-def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_clients__each_leaves_a_thread_for_the_others(clock: Clock) -> None:
     """As many clients at work as before, though one after the other never answers."""
-    now = 0.0
-    monkeypatch.setattr(inline, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(inline, "LOOK", 0.01)
-    monkeypatch.setattr(inline, "LEAVE", 0.0)
     began, free, app = threading.Semaphore(0), threading.Event(), ClientApp()
 
     @app.train()
@@ -108,39 +100,24 @@ def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.M
         return Message(RecordDict(), reply_to=message)
 
     def answered(node: int, value: float) -> Message:
-        nonlocal now
         sent, results = set(grid.push_messages([order(node, value)])), list[Message]()
         if value == 15:
             assert began.acquire(timeout=60), "nobody was left to take the order"
-            now += 1
+            clock.skip(999)
         while not results:
             results += grid.pull_messages(sent)
         return results[0]
 
-    grid = InlineGrid(answering(app), CLIENTS, workers=1, threads=1, timeout=0.1)
+    grid = InlineGrid(answering(app), CLIENTS, workers=1, threads=1, timeout=99)
     nodes = list(grid.get_node_ids())
     try:
         for node in nodes[:2]:
             late = answered(node, 15)
-            assert late.has_error() and "no answer within 0.1 s" in late.error.reason
+            assert late.has_error() and "no answer within 99 s" in late.error.reason
         assert not answered(nodes[2], 1).has_error()
     finally:
         free.set()
         grid.close()
-
-
-def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> None:
-    def server(grid: object) -> None:
-        raise KeyError("mine")
-
-    before = {*threading.enumerate()}  # others, of a test before, may end meanwhile
-    nobody = SimpleNamespace(
-        roles=["honest"] * CLIENTS, threads=1, device="cpu", experiment=Experiment.complete(),
-        parts={"members": [range(9)] * 10}, channels=3, size=8,
-    )  # fmt: skip
-    with pytest.raises(KeyError, match="mine"):
-        run_inline(server, nobody, Ledger())  # type: ignore[arg-type]
-    assert {*threading.enumerate()} <= before
 
 
 BOOM = """

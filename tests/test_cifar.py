@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 
 import pytest
 
-from fedmia.report.figures import draw
-from fedmia.simulate import main
+from tests.commands import fedmia
 
 FILE = Path(os.environ.get("FEDMIA_DATA", ""), "cifar10-test.parquet")
 pytestmark = pytest.mark.skipif(
@@ -24,9 +22,8 @@ TINY = (
 )
 
 
-def test_cifar__the_first_rows_of_the_file_are_attacked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(shlex.split(TINY + "--data.limit 200 --attacker passive")) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_cifar__the_first_rows_of_the_file_are_attacked() -> None:
+    report = json.loads(fedmia(f"simulate {TINY} --data.limit 200 --attacker passive").out)
     assert report["split"]["data"] == "cifar10-test" and report["split"]["distinct"] == 200
     assert report["split"]["classes"] == 10
     (attack,) = report["attacks"]
@@ -36,9 +33,8 @@ def test_cifar__the_first_rows_of_the_file_are_attacked(capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
-    one_ray: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    one_ray: None,
 ) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     flags = (
         f"--dataset 'parquet:{FILE}' --data.limit 100 --clients 2 --rounds 2 "
         "--model resnet18 --model.width 8 --ssl mocov2 --device cpu --train.local_epochs 1 "
@@ -48,8 +44,7 @@ def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
     )
     reports = []
     for backend in ("inline", "ray"):
-        assert main(shlex.split(flags + backend)) == 0
-        reports.append(json.loads(capsys.readouterr().out))
+        reports.append(json.loads(fedmia(f"simulate {flags}{backend}").out))
     inline, ray = ({k: r[k] for k in r if k not in ("timing", "config")} for r in reports)
     assert inline == ray
     assert len(inline["rounds"]) == 2 and inline["rounds"][1]["loss"] > 0

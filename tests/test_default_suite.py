@@ -17,10 +17,11 @@ CLOCKS = {"sleep", "monotonic", "perf_counter", "time", "process_time"}
 # Default tests that read a clock or sleep, and why no load of the machine makes them fail.
 CLOCKED = {
     "door/test_jupyter.py::answers": "slow tests alone call it",
-    "federation/test_faults.py::spoiled": "it sleeps in a slow test alone",
+    "federation/test_resume.py::killed": "slow tests alone call it",
     "flower/test_deployment.py::wait": "slow tests alone call it",
     "flower/test_watch.py::SlowThreeRounds": "the longer a look takes, the later all else comes",
     "public/test_public_reports.py::started": "slow tests alone call it",
+    "strategies/test_exchange.py::Away": "time passes as its test says",
     "strategies/test_exchange.py::Leaving": "a node is back by its clock, however late",
     "strategies/test_rounds.py::Shuffled": "it waits for what comes, however late",
 }

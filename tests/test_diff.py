@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from fedmia import diff
-from fedmia.storage.outfolder import hash_plugins
+from tests.commands import fedmia
 
 STORED = Path(__file__).parent / "stored" / "run"
 AUC = "attacks", 0, "auc"
@@ -37,42 +37,30 @@ def change(folder: Path) -> None:
     (folder / "report.json").write_text(json.dumps(report))
 
 
-def test_equal_runs__differ_in_nothing(
-    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert diff.main([*map(str, runs), "--json"]) == 0
-    parts = json.loads(capsys.readouterr().out)
+def compared(runs: tuple[Path, Path]) -> dict[str, Any]:
+    """What `--json` prints."""
+    ran = fedmia(["diff", *map(str, runs), "--json"])
+    assert (ran.code, ran.err) == (0, "")
+    parts: dict[str, Any] = json.loads(ran.out)
+    return parts
+
+
+def test_equal_runs__differ_in_nothing(runs: tuple[Path, Path]) -> None:
+    parts = compared(runs)
     assert not any(parts.values()) and {"settings", "numbers", "plugins"} <= parts.keys()
 
 
-def test_each_difference__is_named_with_both_values(
-    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_difference__is_named_with_both_values(runs: tuple[Path, Path]) -> None:
     change(runs[1])
     name = json.loads((runs[0] / "report.json").read_text())["attacks"][0]["name"]
-    assert diff.main([*map(str, runs), "--json"]) == 0
-    parts = json.loads(capsys.readouterr().out)
+    parts, back = compared(runs), compared((runs[1], runs[0]))
+    for part, ones in parts.items():
+        swapped = [(one["after"], one["before"]) for one in back[part]]
+        assert [(one["before"], one["after"]) for one in ones] == swapped
     assert [one["what"] for one in parts["settings"]] == ["seed"]
     assert [(one["what"], one["after"]) for one in parts["versions"]] == [("torch", "1.0")]
-    assert parts["plugins"][0]["before"] == diff.ABSENT
+    assert parts["plugins"][0]["before"] == "(absent)"
     (number,) = parts["numbers"]
     assert f"attack {name}" in number["what"] and number["after"] == 0.123
     assert not parts["hardware"] and not parts["verdict"]
-    assert diff.main([*map(str, runs)]) == 0
-    assert "  seed: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("arguments", [["."], ["nowhere", "."], [".", ".", "."]])
-def test_bad_input__is_one_line_and_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert diff.main(arguments) == 2
-    printed = capsys.readouterr()
-    assert not printed.out and printed.err.count("\n") == 1
-
-
-def test_plugins_from_outside__are_known_by_the_hash_of_their_file() -> None:
-    name = "tests.auditing.brought:tiny"
-    __import__("tests.auditing.brought")
-    hashes = hash_plugins({"strategy": name, "attacks": ["similarity"], "x": "python:Mine@1234"})
-    assert [*hashes] == [name] and len(hashes[name]) == 64
+    assert "  seed: 0 -> 1\n" in fedmia(["diff", *map(str, runs)]).out

@@ -1,4 +1,4 @@
-"""Docstrings name what is there; scripts/docstrings.py says what each must have."""
+"""Docstrings name what is there; tools/docstrings.py says what each must have."""
 
 from __future__ import annotations
 

@@ -28,13 +28,16 @@ numbers = script("docs_numbers")
 
 
 @pytest.fixture
-def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The complaints about a page whose one result file is `f.json`."""
+def file(tmp_path: Path) -> str:
+    """Path of a result file `f.json`, which is not among the committed ones."""
     (tmp_path / "f.json").write_text(json.dumps(FILE))
-    monkeypatch.setattr(numbers, "RESULTS", tmp_path)
-    numbers.result.cache_clear()
-    yield lambda page: list(numbers.complaints("page", page))
-    numbers.result.cache_clear()
+    return str(tmp_path / "f.json")
+
+
+@pytest.fixture
+def checked(file: str) -> Any:
+    """The complaints about a page whose one result file is `f.json`."""
+    return lambda page: list(numbers.complaints("page", page.replace("f.json", file)))
 
 
 @pytest.mark.parametrize("name", ["README.md", *numbers.PAGES])
@@ -94,22 +97,22 @@ def test_number__that_does_not_is_told(checked: Any, page: str, said: str) -> No
     assert said in complaint
 
 
-def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any) -> None:
+def test_cell__of_a_path_that_is_missing_is_an_error(file: str) -> None:
     with pytest.raises(LookupError):
-        numbers.fill("{nosuch|2}", {}, "f.json")
+        numbers.fill("{nosuch|2}", {}, file)
     with pytest.raises(LookupError, match="true of 2 rows"):
-        numbers.fill("{/points[label=dpsgd noise=3.0].auc|2}", {}, "f.json")
+        numbers.fill("{/points[label=dpsgd noise=3.0].auc|2}", {}, file)
 
 
-def test_condition__of_a_value_with_a_comma(checked: Any) -> None:
+def test_condition__of_a_value_with_a_comma(file: str) -> None:
     """And a plain cell may name the key `column` of its row."""
-    numbers.result("f.json")["cells"] = [
+    numbers.result(file)["cells"] = [
         {"column": "A, 3x1", "is": 0.1},
         {"column": "A", "is": 0.2},
     ]
     row = {"column": "A, 3x1"}
-    assert numbers.fill("{/cells[column='@column'].is|1}", row, "f.json") == ".1"
-    assert numbers.evaluate(numbers.result("f.json"), "cells[column=A].is") == 0.2
+    assert numbers.fill("{/cells[column='@column'].is|1}", row, file) == ".1"
+    assert numbers.evaluate(numbers.result(file), "cells[column=A].is") == 0.2
 
 
 PAPERS_TABLES = [

@@ -76,7 +76,7 @@ def test_ready__chooses_builds_of_torch_and_says_why(
         f"uname() {{ echo Linux; }}; has_driver() {{ {str(driver).lower()}; }}; "
         f"cpu_builds_answer() {{ {str(answers).lower()}; }}"
     )
-    code = f"source scripts/env.sh; {stubs}; ready run"
+    code = f"source tools/env.sh; {stubs}; ready run"
     done = bash(code, FEDMIA_VENV=venv.path, LACKS=lacks, TORCH=torch)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if "PyTorch" in line]
@@ -91,7 +91,7 @@ def test_ready__chooses_builds_of_torch_and_says_why(
 
 def test_ready__says_so_where_pip_fails(tmp_path: Path) -> None:
     venv = StubVenv(tmp_path / "venv")
-    code = "source scripts/env.sh; ready test"
+    code = "source tools/env.sh; ready test"
     done = bash(code, FEDMIA_VENV=venv.path, LACKS="[test]", TORCH="2.0")
     assert done.returncode == 1 and "pip could not install" in done.stderr
     assert not [*venv.path.glob("*.stamp")]
@@ -99,7 +99,7 @@ def test_ready__says_so_where_pip_fails(tmp_path: Path) -> None:
 
 def test_newest__is_not_constrained_and_has_an_environment_of_its_own(tmp_path: Path) -> None:
     venv = StubVenv(tmp_path / "venv-newest")
-    code = "bash scripts/test.sh --newest -k name"
+    code = "bash tools/test.sh --newest -k name"
     done = bash(code, FEDMIA_VENV=tmp_path / "venv", LACKS="none", TORCH="2.0")
     assert done.returncode == 0, done.stderr
     install, tests = venv.calls()
@@ -112,7 +112,7 @@ def test_probes__find_a_driver_and_an_index(tmp_path: Path) -> None:
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    assert bash("source scripts/env.sh; has_driver", PATH=path).returncode == 0
+    assert bash("source tools/env.sh; has_driver", PATH=path).returncode == 0
 
     class Index(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -123,7 +123,7 @@ def test_probes__find_a_driver_and_an_index(tmp_path: Path) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for place, code in (("cpu", 0), ("none", 1)):
         url = f"http://127.0.0.1:{server.server_port}/{place}"
-        script = f'source scripts/env.sh; timeout() {{ shift; "$@"; }}; cpu_builds={url}'
+        script = f'source tools/env.sh; timeout() {{ shift; "$@"; }}; cpu_builds={url}'
         done = bash(f"{script}; cpu_builds_answer", FEDMIA_VENV=sys.prefix, no_proxy="*")
         assert done.returncode == code, place
     server.shutdown()
@@ -161,14 +161,14 @@ def clone(tmp_path: Path) -> Path:
     """What .ci/run starts, as stubs that tell the log of their environment and arguments."""
     place = tmp_path / "clone"
     shutil.copytree(ROOT / ".ci", place / ".ci")
-    scripts = [f"scripts/{name}.sh" for name in ("run", "test", "docs")]
+    scripts = [f"tools/{name}.sh" for name in ("run", "test", "docs")]
     tools = [f"ci/fedmia-ci/KEY/dev/bin/{name}" for name in ("ruff", "mypy", "python")]
     for name in (*scripts, *tools):
         file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(CHECK)
         file.chmod(0o755)
-    (place / "scripts/env.sh").write_text("venv=$FEDMIA_VENV\nready() { true; }\n")
+    (place / "tools/env.sh").write_text("venv=$FEDMIA_VENV\nready() { true; }\n")
     for name in ("pyproject.toml", "constraints.txt"):
         (place / name).touch()
     (place / "key").write_text("#!/bin/sh\necho KEY\n")
@@ -189,7 +189,7 @@ def test_ci__runs_the_commands_of_the_readme_where_linters_are_not(clone: Path) 
     code, last = run_checks(clone)
     assert code == 0 and last.endswith("all passed")
     log = (clone / "log").read_text().splitlines()
-    shown = re.findall(r"^bash scripts/(run|test)(\.sh.*)$", (ROOT / "README.md").read_text(), re.M)
+    shown = re.findall(r"^bash tools/(run|test)(\.sh.*)$", (ROOT / "README.md").read_text(), re.M)
     assert [name for name, _ in shown] == ["run", "test"]
     for name, rest in shown:
         ran = [re.sub(r"/\S+/RUN", "RUN", line) for line in log]

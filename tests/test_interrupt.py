@@ -12,31 +12,32 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmia.evaluation.suite import Suite
-from fedmia.federation.rounds import FederatedRun
 from fedmia.recording import Recording
-from fedmia.ssl.train import Job
-from tests.small_runs import SIMILARITY, SMALL, Report, after_round, interrupt, ran, simulate
+from fedmia.ssl.moco import MoCo
+from tests import watched
+from tests.small_runs import SIMILARITY, SMALL, WATCHED, in_round, interrupt, ran, simulate
+from tests.watched import same
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = SMALL + "--clients 4 "
 Capture = pytest.CaptureFixture[str]
-Patch = pytest.MonkeyPatch
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pretrain", ["none", "pooled --pretrain-epochs 2"])
 def test_in_clean_rounds__the_last_finished_round_is_scored(
-    pretrain: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+    pretrain: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    after_round(monkeypatch, "main", 5, interrupt)
+    in_round("main", 6, interrupt)
     before = signal.getsignal(signal.SIGINT)
-    report = ran(f"{TINY}{SIMILARITY} --pretrain {pretrain} --rounds 42", tmp_path / "RUN", 130)
+    flags = f"{TINY}{WATCHED}{SIMILARITY} --pretrain {pretrain} --rounds 42"
+    report = ran(flags, tmp_path / "RUN", 130)
     assert signal.getsignal(signal.SIGINT) is before
     assert report["interrupted"] == 5
     assert "; the run was interrupted after round 5." in report["verdict"]
@@ -52,40 +53,43 @@ def test_in_clean_rounds__the_last_finished_round_is_scored(
     assert [row["round"] for row in rows] == [5, 0] and rows[0]["auc_ci"] != rows[1]["auc_ci"]
 
 
-def interrupted_at_once(patched: Any, name: str, flags: str, folder: Path, patch: Patch) -> Report:
-    """The report of a run that is interrupted where a method of a class begins."""
-    plain = getattr(patched, name)
-    patch.setattr(patched, name, lambda self, *given: (interrupt(), plain(self, *given))[1])
-    report = ran(f"{TINY} --attacks none {flags}", folder / "RUN", 130)
-    assert report["interrupted"] == 0 and report["rounds"] == []
-    return report
+@dataclass(frozen=True)
+class Interrupts(MoCo):
+    """The user presses Ctrl-C as the first training begins."""
+
+    def build(self, *given: Any) -> Any:
+        method = super().build(*given)
+        losses = method.losses
+
+        def interrupted(*views: Any) -> Any:
+            method.losses = losses
+            interrupt()
+            return losses(*views)
+
+        method.losses = interrupted
+        return method
 
 
-def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch: Patch) -> None:
-    """The model that it was about to train is the untrained one."""
-    interrupted_at_once(Job, "run", "--pretrain pooled", tmp_path, monkeypatch)
-    kept = Recording(tmp_path / "RUN" / "recording")
-    one, other = kept.load("main", 0)[0], kept.untrained()
-    assert all((t == other[n]).all() for n, t in one.items())
-
-
-def test_before_the_first_round__says_that_nothing_is_finished(
-    tmp_path: Path, monkeypatch: Patch
+@pytest.mark.parametrize("pretrain", ["none", "pooled"])
+def test_in_the_first_training__says_that_nothing_is_finished(
+    pretrain: str, tmp_path: Path
 ) -> None:
-    report = interrupted_at_once(FederatedRun, "run", "--rounds 3", tmp_path, monkeypatch)
+    """The model that the server was about to train is the untrained one."""
+    flags = f"{TINY} --attacks none --pretrain {pretrain} --ssl {__name__}:Interrupts"
+    report = ran(flags, tmp_path / "RUN", 130)
+    assert report["interrupted"] == 0 and report["rounds"] == []
     assert report["verdict_code"] == "no-verdict"
     assert "the run was interrupted before its first round was finished" in report["verdict"]
+    kept = Recording(tmp_path / "RUN" / "recording")
+    assert same(kept.models()[0], kept.untrained())
 
 
-def test_twice__stops_at_once_without_a_report(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
-    after_round(monkeypatch, "main", 2, lambda: (interrupt(), interrupt()))
-    scored = []
-    monkeypatch.setattr(Suite, "__init__", lambda self, *given, **how: scored.append(self))
-    assert simulate(f"{TINY}{SIMILARITY} --rounds 4", tmp_path / "RUN") == 130
+def test_twice__stops_at_once_without_a_report(tmp_path: Path, capsys: Capture) -> None:
+    in_round("main", 2, lambda: (interrupt(), interrupt()))
+    flags = f"{TINY}{WATCHED}--rounds 4 --attacker passive --attacks tests.watched:Weighs"
+    assert simulate(flags, tmp_path / "RUN") == 130
     assert "Traceback" not in capsys.readouterr().err
-    assert not scored and not (tmp_path / "RUN" / "report.json").exists()
+    assert not watched.SEEN.scored and not (tmp_path / "RUN" / "report.json").exists()
 
 
 @pytest.mark.slow(seconds=15)

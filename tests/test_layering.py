@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.storage import manifest
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 
@@ -50,9 +49,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.door",),
     ("fedmia.api",),
     ("fedmia.bench",),
-    ("papers",),
+    ("research.papers",),
 )
-OURS = ("fedmia", "clients", "strategies", "papers")
+OURS = ("fedmia", "clients", "strategies", "research.papers")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
@@ -65,8 +64,8 @@ PURE = (
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
     "fedmia.evaluation.suite", "fedmia.evaluation.score", "fedmia.evaluation.active",
     "fedmia.rounds",
-    "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
-    "fedmia.study",
+    "fedmia.observers", "research.papers.heads", "fedmia.lowerbounds", "fedmia.statistics",
+    "fedmia.table", "fedmia.study",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
@@ -175,8 +174,8 @@ def test_pure_packages__know_no_federation(package: str) -> None:
 
 
 def test_flower__is_private_in_one_file() -> None:
-    """In what is shipped, in benchmarks and in the app to copy; imports in functions too."""
-    files = [file for _, file in modules(*OURS, "benchmarks")]
+    """In what is shipped, in measurements and in the app to copy; imports in functions too."""
+    files = [file for _, file in modules(*OURS, "research.measurements")]
     files += sorted((ROOT / "docs").rglob("*.py"))
     private = {
         file.relative_to(ROOT).as_posix()
@@ -285,16 +284,26 @@ READ = ("CONFIG", "REPORT", "SCORES", "CURVES", "TABLE", "RECORDING")  # of a ru
 # Who names them beside the reader: the writer; folders that are no run's; who damages runs,
 # measures the lengths of their files, or brings them over to another format.
 NAMING = (
-    "fedmia/storage/", "fedmia/report/publish.py", "fedmia/observers/mlflow.py", "papers/cells.py",
-    "benchmarks/_stranger_folders.py", "benchmarks/_process_faults.py", "benchmarks/strangers.py",
-    "benchmarks/growth.py",
+    "fedmia/storage/", "fedmia/report/publish.py", "fedmia/observers/mlflow.py",
+    "research/papers/cells.py", "research/measurements/_stranger_folders.py",
+    "research/measurements/_process_faults.py", "research/measurements/strangers.py",
+    "research/measurements/growth.py",
 )  # fmt: skip
+
+
+MANIFEST = {
+    node.targets[0].id: node.value.value
+    for node in ast.parse((ROOT / "fedmia/storage/manifest.py").read_text()).body
+    if isinstance(node, ast.Assign)
+    and isinstance(node.targets[0], ast.Name)
+    and isinstance(node.value, ast.Constant)
+}
 
 
 def names_of_files(source: str) -> set[str]:
     """The files of a run's folder that a module names, by a constant or as a text of its own."""
-    constants = {name: getattr(manifest, name) for name in READ}
-    texts = {*constants.values()} - {manifest.RECORDING}  # a word like any other
+    constants = {name: MANIFEST[name] for name in READ}
+    texts = {*constants.values()} - {MANIFEST["RECORDING"]}  # a word like any other
     named = set[str]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in texts:
@@ -308,7 +317,7 @@ def names_of_files(source: str) -> set[str]:
 
 
 def test_files_of_a_run__are_named_by_its_writer_and_its_one_reader() -> None:
-    files = [file for _, file in modules(*OURS, "benchmarks", "scripts")]
+    files = [file for _, file in modules(*OURS, "research.measurements", "tools")]
     named = {
         file.relative_to(ROOT).as_posix(): names_of_files(file.read_text(encoding="utf-8"))
         for file in files
@@ -345,8 +354,8 @@ OPENED_ELSEWHERE = {
     "fedmia/observers/mlflow.py": "figures of the report",
     "fedmia/observers/tensorboard.py": "figures of the report",
     "clients/client_setup.py": "arrays of this process",
-    "papers/drawing.py": "figures of papers",
-    "papers/run.py": "tables of papers",
+    "research/papers/drawing.py": "figures of papers",
+    "research/papers/run.py": "tables of papers",
 }
 
 

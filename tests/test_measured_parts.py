@@ -1,4 +1,4 @@
-"""What `benchmarks/where.py` measures by part still stands where it looks for it."""
+"""What `research/measurements/where.py` measures by part still stands where it looks for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import runpy
 from functools import reduce
 from pathlib import Path
 
-PARTS = Path(__file__).parents[1] / "benchmarks" / "_parts.py"
+PARTS = Path(__file__).parents[1] / "research" / "measurements" / "_parts.py"
 
 
 def test_parts__every_function_that_is_measured_exists() -> None:

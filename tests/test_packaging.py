@@ -97,17 +97,17 @@ def test_readme__is_one_page_of_scripts_and_an_example_of_each() -> None:
     assert len(README.splitlines()) <= 100
     (block_of_three,) = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
     commands = [line.split()[1] for line in block_of_three.splitlines()]
-    assert commands == [f"scripts/{n}.sh" for n in ("run", "audit", "test")]
+    assert commands == [f"tools/{n}.sh" for n in ("run", "audit", "test")]
     assert "fedmia.audit_encoder(" in block("python", "fedmia.run_simulation(")
     names = ("run", "audit", "test", "env")
-    for script in (*(f"scripts/{name}.sh" for name in names), ".ci/run"):
+    for script in (*(f"tools/{name}.sh" for name in names), ".ci/run"):
         done = subprocess.run(["bash", "-n", ROOT / script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
 def attacks_page() -> dict[str, Any]:
-    """What scripts/attacks.py defines."""
-    return runpy.run_path(str(ROOT / "scripts" / "attacks.py"))
+    """What tools/attacks.py defines."""
+    return runpy.run_path(str(ROOT / "tools" / "attacks.py"))
 
 
 def test_attacks_table__is_what_the_script_writes_but_for_queries() -> None:
@@ -166,12 +166,13 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     assert declared <= held & sources
     clone = {
         p.relative_to(ROOT).as_posix()
-        for folder in ("papers", "examples")
+        for folder in ("research/papers", "examples")
         for p in (ROOT / folder).rglob("*.*")
     }
     clone = {name for name in clone if "__pycache__" not in name}
     assert templates | modules | clone <= sources and len(clone) > 30
     assert not [name for name in held if "papers/" in name and not name.endswith(".yaml")]
+    assert not [name for name in held if name.startswith(("research", "papers", "tools"))]
     presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}
     howtos = (ROOT / TEMPLATE).parent
     files = [p for p in (ROOT / TEMPLATE).rglob("*") if p.is_file() and p.suffix != ".pyc"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from torch import Tensor
 
+from fedmia.attacks.base import Scores
 from fedmia.attacks.loss_slope import LossSlope
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
@@ -72,20 +73,23 @@ def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(tmp_path:
     assert not any("every score is the same" in line for line in report["notes"])
 
 
-def test_planted__what_tells_members_in_the_placebo_voids_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Knowing(LossSlope):
+    """Told who the members are."""
+
+    members: ClassVar[set[bytes]] = set()
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return np.array([float(name in self.members) for name in digests(images.numpy())])
+
+
+def test_planted__what_tells_members_in_the_placebo_voids_the_run(tmp_path: Path) -> None:
     """An attack on rounds that knows the answer without any model: `untrained` is not asked."""
     plan = make_plan(experiment(PASSIVE))
-    members = set(digests(plan.cast.data.images[plan.cast.members]))
-
-    def score(self: LossSlope, view: Any, images: Tensor) -> np.ndarray:
-        return np.array([float(name in members) for name in digests(images.numpy())])
-
-    monkeypatch.setattr(LossSlope, "score", score)
-    report = ran(PASSIVE, tmp_path / "RUN")
+    Knowing.members = set(digests(plan.cast.data.images[plan.cast.members]))
+    attack = f"{__name__}:Knowing"
+    report = ran(f"{TINY},{attack} --attacker passive", tmp_path / "RUN")
     assert report["verdict_code"] == "control-failed"
-    assert "loss-slope under the placebo control" in report["verdict"]
+    assert f"{attack} under the placebo control" in report["verdict"]
 
 
 @pytest.mark.slow

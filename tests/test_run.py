@@ -19,6 +19,7 @@ TINY = (
     ("flags", "said"),
     [
         ("--model.norm batch", True),
+        ("--model.norm split", True),
         ("--ssl byol --ssl.head_norm none --model.norm batch", True),
         ("--ssl byol", True),  # batch norm in both heads, as in the paper
         ("--ssl simclr --ssl.head_norm batch", True),

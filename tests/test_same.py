@@ -1,4 +1,4 @@
-"""What scripts/same.py takes for a difference between two folders, and what it leaves out."""
+"""What tools/same.py takes for a difference between two folders, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-SAME = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "same.py"))
+SAME = runpy.run_path(str(Path(__file__).resolve().parents[1] / "tools" / "same.py"))
 Printed = pytest.CaptureFixture[str]
 
 

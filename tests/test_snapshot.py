@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedmia.federation.ledger import Ledger
+from fedmia.recording import RecordingWriter
 from fedmia.recording.format import RecordedRound
-from fedmia.recording.writer import RecordingWriter
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, StateStore
 
@@ -70,11 +70,11 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
     store = RecordingWriter(tmp_path)
     store.save("main", 1, some_state(1))
 
-    def dies(tensors: State, path: Path, about: object) -> None:
+    def dies(tensors: object, path: Path, metadata: object) -> None:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedmia.storage.snapshot.save_file", dies)
+    monkeypatch.setattr("safetensors.torch.serialize_file", dies)
     for round in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             store.save("main", round, some_state(9))

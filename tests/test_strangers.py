@@ -1,4 +1,4 @@
-"""A sample of `benchmarks/strangers.py`: hostile and changed files of every kind end well."""
+"""A sample of `research/measurements/strangers.py`: hostile and changed files end well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fedmia.settings.errors import InputError
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MEASUREMENTS = Path(__file__).parents[1] / "research" / "measurements"
 QUICK = ["weights", "images", "tables", "settings", "shadows", "studies", "replies", "answers"]
 HEAVY = ["programs", "folders", "runs", "unfinished"]
 
@@ -20,7 +20,7 @@ HEAVY = ["programs", "folders", "runs", "unfinished"]
 def benchmark() -> Any:
     """The benchmark's modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
+        patch.syspath_prepend(str(MEASUREMENTS))
         yield importlib.import_module("strangers")
 
 

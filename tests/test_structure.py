@@ -1,4 +1,4 @@
-"""What scripts/structure.py counts, each measure on a package made up for it."""
+"""What tools/structure.py counts, each measure on a package made up for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "structure.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "tools" / "structure.py"
 STRUCTURE = runpy.run_path(str(SCRIPT))
 OURS = {
     "fedmia/__init__.py": "",
@@ -24,7 +24,7 @@ OURS = {
     "fedmia/report/_far/__init__.py": "",
     "fedmia/report/_far/a.py": "from fedmia.report._far import b",  # within the private package
     "fedmia/report/_far/b.py": "",
-    "papers/one.py": "from fedmia.report import _far",
+    "research/papers/one.py": "from fedmia.report import _far",
 }
 
 
@@ -50,7 +50,7 @@ def measured(ours: dict[str, str], tests: str = "") -> dict[str, int]:
 )
 def test_structure__carriers(source: str, count: int) -> None:
     assert measured({"strategies/a.py": source})["carriers"] == count
-    assert measured({"papers/a.py": source})["carriers"] == 0, "no product"
+    assert measured({"research/papers/a.py": source})["carriers"] == 0, "no product"
 
 
 def test_structure__private_imports_from_outside_of_their_package() -> None:
@@ -64,7 +64,7 @@ def test_structure__private_imports_from_outside_of_their_package() -> None:
         ("from fedmia.report import Page", 1),
         ("from fedmia.report import Page, page", 2),
         ("from fedmia.report.page import A\nimport fedmia.report.page", 1),
-        ("def test():\n    import papers.one, os", 1),
+        ("def test():\n    import research.papers.one, os", 1),
         ("from fedmia.ssl import moco\nfrom fedmia.ssl.moco import MoCo", 0),
         ("import fedmia", 1),
     ],

@@ -168,7 +168,7 @@ class BoardRow:
         targets: by name, traps among them.
         trapped: traps in which it says to find members: its AUC is not .5 there.
         queries: images that it had embedded for one target, the mean.
-        seconds: of all targets.
+        seconds: for one target, the mean of those on which it ran alone; None without one.
     """
 
     def __init__(self, scores: Mapping[str, TargetScores], targets: Mapping[str, Target]) -> None:
@@ -190,7 +190,8 @@ class BoardRow:
             if targets[name].refuses and row.auc.excludes(0.5)
         )
         self.queries = round(sum(one.queries for one in scores.values()) / max(1, len(scores)))
-        self.seconds = sum(one.seconds for one in scores.values())
+        alone = [one.seconds for one in scores.values() if one.seconds is not None]
+        self.seconds = float(np.mean(alone)) if alone else None
 
     @staticmethod
     def mean(

@@ -134,9 +134,10 @@ class BenchResult:
             lines[0] += f", {first.access}, {first.vantage}"
         if row.auc is not None:
             own = sum(not self.targets[name].trap for name in self.scores)
+            took = "" if row.seconds is None else f", {row.seconds:.1f} s a target"
             lines += [
                 f"mean of {own} targets: AUC {row.auc.marked}, {list_rates(row)}; "
-                f"{row.queries:,} queries a target, {row.seconds:.0f} s in all",
+                f"{row.queries:,} queries a target{took}",
                 "",
             ]
         for name, result in self.results.items():
@@ -301,7 +302,7 @@ def checklist(place: Path, result: BenchResult) -> str:
         f"[{marks[0]}] scores of every target: {len(result.left_out)} are missing",
         f"[{marks[1]}] nothing found in a trap",
         f"[ ] fedmia bench --check {place}",
-        f"[ ] copy {place.parent.name}/{place.name} to bench/{result.version}/{RESULTS} and open a "
-        "pull request; the board says unverified until its keepers have run the attack",
+        f"[ ] copy {place.parent.name}/{place.name} to research/bench/{result.version}/{RESULTS} "
+        "and open a pull request; the board says unverified until its keepers have run the attack",
     ]
     return "\n".join(["", f"written: {place}", *steps])

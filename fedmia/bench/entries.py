@@ -116,7 +116,7 @@ def own_entry(folder: Path, entrant: Entrant) -> Iterator[None]:
     """Keep other commands out of the entry of an attack, from before it runs until it is written.
 
     Args:
-        folder: of the results, such as `bench/encoders-v1/results`.
+        folder: of the results, such as `research/bench/encoders-v1/results`.
         entrant: the attack.
 
     Yields:
@@ -142,7 +142,7 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
     """Write or complete the entry of an attack.
 
     Args:
-        folder: of the results, such as `bench/encoders-v1/results`.
+        folder: of the results, such as `research/bench/encoders-v1/results`.
         entrant: the attack.
         results: by target, scores or why there are none.
         targets: by name.
@@ -179,7 +179,7 @@ def write_entry(folder: Path, entrant: Entrant, results: Mapping[str, TargetScor
             row: dict[str, Any] = {"not_run": result}
         else:
             row = {one: getattr(result, one) for one in ("access", "vantage", "queries")}
-            row["seconds"] = round(result.seconds, 2)
+            row["seconds"] = None if result.seconds is None else round(result.seconds, 2)
             ranks |= dict(zip(of, rank_sides(result), strict=True))
         listed[name] = {**about, "rows": {**rows, entrant.key: row}}
     versions_of = {str(targets[name].card["version"]) for name in results}
@@ -331,7 +331,11 @@ def _scores(where: str, key: str, row: Any, target: Target, ranks: Arrays) -> Ta
         "access": (row.get("access") in ACCESS, " or ".join(ACCESS)),
         "vantage": (row.get("vantage") in VANTAGE, ", ".join(VANTAGE)),
         "queries": (_is_finite(row.get("queries")) and row["queries"] >= 0, "a number >= 0"),
-        "seconds": (_is_finite(row.get("seconds")) and row["seconds"] >= 0, "a number >= 0"),
+        "seconds": (
+            row.get("seconds", 0) is None
+            or (_is_finite(row.get("seconds")) and row["seconds"] >= 0),
+            "a number >= 0, or null",
+        ),
     }
     for name, (right, allowed) in fits.items():
         if not right:

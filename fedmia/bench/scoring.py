@@ -6,7 +6,7 @@ import ast
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,7 @@ class TargetScores:
         access: that the attack needs: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
         queries: images that it had embedded.
-        seconds: on a clock.
+        seconds: on a clock; None where other attacks shared the work.
     """
 
     members: Scores
@@ -157,7 +157,7 @@ class TargetScores:
     access: str
     vantage: str
     queries: int
-    seconds: float
+    seconds: float | None
 
 
 def _without_truth(split: Cast) -> Cast:
@@ -170,13 +170,14 @@ def _without_truth(split: Cast) -> Cast:
 
 
 def open_target(
-    entrant: Entrant, target: Target, images: Images, seed: int = SEED, cache: Path | None = None
-) -> tuple[Audit, EncoderRounds, Cast, OwnShadows]:
-    """A target as an attack meets it.
+    entrants: Sequence[Entrant], target: Target, images: Images, seed: int = SEED,
+    cache: Path | None = None,
+) -> tuple[Audit, EncoderRounds, Cast, OwnShadows]:  # fmt: skip
+    """A target as attacks meet it.
 
     Args:
-        entrant: the attack. Its shadows are trained by the recipe of the target, for as long; those
-            of targets of one recipe that share the images of shadows are the same.
+        entrants: attacks of one key. Their shadows are trained by the recipe of the target, for as
+            long; those of targets of one recipe that share the images of shadows are the same.
         target: the encoder and its images in their roles.
         images: at least the target's.
         seed: of the attack's own choices.
@@ -190,22 +191,23 @@ def open_target(
         InputError: the target cannot be read.
     """
     federation = str(RunFolder(target.folder).recording) if target.federated else None
-    training = {"epochs": max(1, int(target.card["epochs"]))} if entrant.shadows else {}
+    shadows, knows = entrants[0].shadows, entrants[0].knows
+    training = {"epochs": max(1, int(target.card["epochs"]))} if shadows else {}
     audit = Audit.complete(
         encoder=AuditedEncoder(name=str(target.folder)),
         federation=RecordedFederation(recording=federation),
-        attacks=(entrant.name,),
-        attack={entrant.name: entrant.options},
-        split=AuditSplit(knows=OTHERS if entrant.knows == OTHERS else BOTH),
-        shadow=ShadowOptions(count=entrant.shadows, training=training),
+        attacks=tuple(one.name for one in entrants),
+        attack={one.name: one.options for one in entrants},
+        split=AuditSplit(knows=OTHERS if knows == OTHERS else BOTH),
+        shadow=ShadowOptions(count=shadows, training=training),
         machine=AuditMachine("cpu", torch.get_num_threads()),
         augment=target.views,
         seed=seed,
     )
     device = torch.device("cpu")
     rounds = load_encoder(audit, device)
-    split = target.split(images, entrant.shadows > 0)
-    if entrant.knows == NOTHING:
+    split = target.split(images, shadows > 0)
+    if knows == NOTHING:
         split = _without_truth(split)
     own = OwnShadows(
         audit, rounds.encoder, split, cache, device, lambda line: None, lambda done, of: None,
@@ -232,26 +234,53 @@ def score_target(
     Raises:
         InputError: the target cannot be read.
     """
-    audit, rounds, split, own = open_target(entrant, target, images, seed, cache)
+    return score_together([entrant], target, images, seed, cache)[0]
+
+
+def score_together(
+    entrants: Sequence[Entrant], target: Target, images: Images, seed: int = SEED,
+    cache: Path | None = None,
+) -> list[TargetScores | str]:  # fmt: skip
+    """What `score_target` returns of each of several attacks, which share what they compute.
+
+    Args:
+        entrants: attacks of one key, none twice.
+        target: the encoder and its images in their roles.
+        images: at least the target's.
+        seed: of the attacks' own choices.
+        cache: folder that keeps shadows.
+
+    Returns:
+        Of each entrant its scores, or a reason on one line.
+
+    Raises:
+        InputError: the target cannot be read.
+    """
+    audit, rounds, split, own = open_target(entrants, target, images, seed, cache)
     views = audit_augmentation(audit, own.augment(), split, of_run=True)
     shadows, device = own if audit.shadow.count else None, torch.device("cpu")
     suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
-    labels = split.labels
+    labels, results = split.labels, list[TargetScores | str]()
     assert isinstance(labels, NoLabels)
-    scored, labels.queried = None, False  # until here an audit's own code asked
-    if suite.able([entrant.name]):
-        what = suite.main, entrant.name, suite.scorer.known, None
-        score = partial(suite.score, *what, threshold=False)
-        if suite.act is not None:  # an attack that took part in the rounds
-            notes = rounds.notes
-            assert notes is not None
-            require_targets(notes, split.attacked())
-            score = partial(ActiveScorer(suite, notes).score_branch, MAIN)
-        scored = suite.failures.attempt("main", entrant.name, score)
-    if labels.queried:
-        return "reads the images' classes, which a bench gives to nobody"
-    if not isinstance(scored, ScoredAttack):
-        return suite.failures.reasons[entrant.name]
-    members, others = (side.astype(np.float64) for side in scored.sides)
-    threat = scored.access, scored.vantage
-    return TargetScores(members, others, *threat, scored.queries, scored.seconds)
+    for name in (one.name for one in entrants):
+        scored, labels.queried = None, False  # until here an audit's own code asked
+        if suite.able([name]):
+            score = partial(
+                suite.score, suite.main, name, suite.scorer.known, None, threshold=False
+            )
+            if suite.act is not None and name == suite.act.name:  # it took part in the rounds
+                notes = rounds.notes
+                assert notes is not None
+                require_targets(notes, split.attacked())
+                score = partial(ActiveScorer(suite, notes).score_branch, MAIN)
+            scored = suite.failures.attempt("main", name, score)
+        if labels.queried:
+            results.append("reads the images' classes, which a bench gives to nobody")
+        elif not isinstance(scored, ScoredAttack):
+            results.append(suite.failures.reasons[name])
+        else:
+            members, others = (side.astype(np.float64) for side in scored.sides)
+            threat, seconds = (scored.access, scored.vantage), scored.seconds
+            alone = seconds if len(entrants) == 1 else None
+            results.append(TargetScores(members, others, *threat, scored.queries, alone))
+    return results

@@ -121,6 +121,10 @@ class Target:
         names = [*self.roles[MEMBERS], *self.roles[NONMEMBERS]]
         return np.array([int(name[:16], 16) for name in names], np.uint64)
 
+    def own(self, images: Images) -> Images:
+        """Of `images` those that have a role in it."""
+        return {name: images[name] for names in self.roles.values() for name in names}
+
     def check_files(self) -> None:
         """Refuse a target of which a file was changed.
 
@@ -140,10 +144,12 @@ class Target:
             shadows: whether the attacker trains encoders of its own.
 
         Returns:
-            The roles; nobody has classes.
+            The roles; nobody has classes. Shadows have twice as many images as the target was
+            trained on, of which each is trained on half.
         """
-
         names = [self.roles[role] for role in ROLE_NAMES]
+        trained_on = sum(len(self.roles[role]) for role in (KNOWN_MEMBERS, MEMBERS))
+        names[-1] = names[-1][: 2 * trained_on]
         pixels = np.stack([images[name] for one in names for name in one])
         if self.trap == MISMATCH:
             ends = np.cumsum([0, *map(len, names)])
@@ -156,7 +162,7 @@ class Target:
         return Cast(
             (data, data),
             roles,
-            spared=len(self.roles[SHADOWS]),
+            spared=len(names[-1]),
             labels=NoLabels(),
             views=Data(name=str(self.card["data"])).source().views,
         )
@@ -174,11 +180,11 @@ def bench_folder(bench: str) -> Path:
     Raises:
         InputError: there is none.
     """
-    for folder in (Path(bench), Path(fedmia.__file__).parents[1] / "bench" / bench):
+    for folder in (Path(bench), Path(fedmia.__file__).parents[1] / "research/bench" / bench):
         if (folder / PLAN).is_file():
             return folder
     raise InputError(
-        f"bench '{bench}': no folder with {PLAN}; a clone of fedmia has some: CLONE/bench/NAME"
+        f"bench '{bench}': no folder with {PLAN}; a clone has some: CLONE/research/bench/NAME"
     )
 
 
@@ -214,7 +220,7 @@ def read_targets(folder: Path, only: Iterable[str] = ()) -> list[Target]:
         if target.card["version"] != plan["version"]:
             raise InputError(f"target '{target.name}' is of {target.card['version']}")
     if not targets:
-        raise InputError(f"'{folder / TARGETS}' holds none of the targets: scripts/targets.py")
+        raise InputError(f"'{folder / TARGETS}' holds none of the targets: tools/targets.py")
     return targets
 
 
@@ -262,6 +268,28 @@ def have_images(targets: Iterable[Target], images: Images) -> list[Target]:
         Those targets, in order.
     """
     return [one for one in targets if one.roles[MEMBERS][0] in images]
+
+
+def open_bench(
+    bench: str, only: Iterable[str], sources: Iterable[str]
+) -> tuple[Path, list[Target], Images]:
+    """A bench as far as its images are there.
+
+    Args:
+        bench: its name, or its folder.
+        only: names of targets; none: all.
+        sources: of images.
+
+    Returns:
+        Its folder, the targets whose images are there, and these images.
+
+    Raises:
+        InputError: as `bench_folder`, `read_targets` and `find_images`.
+    """
+    folder = bench_folder(bench)
+    targets = read_targets(folder, only)
+    images = find_images(targets, sources)
+    return folder, have_images(targets, images), images
 
 
 def keep_encoder(

@@ -15,9 +15,9 @@ LIST = "list"
 FEDERATED = ("flwr", "ray", "opacus")  # audits and the bench do without
 # What these commands did is no part of the package: a clone has it.
 IN_A_CLONE = {
-    "reproduce": ("the tables of the papers are", "python -m papers TABLE"),
-    "head": ("the trial of released heads is", "python -m papers head"),
-    "paper": ("tables and figures of a run are", "python -m papers run RUN"),
+    "reproduce": ("the tables of the papers are", "python -m research.papers TABLE"),
+    "head": ("the trial of released heads is", "python -m research.papers head"),
+    "paper": ("tables and figures of a run are", "python -m research.papers run RUN"),
 }
 
 # What took the place of two commands.

@@ -17,7 +17,8 @@ from fedmia.settings.errors import InputError
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
 CHANNELS = {"rgb": 3, "gray": 1}  # values of `--channels`
-LUMA = np.array([19595, 38470, 7471], np.uint32)  # of red, green, blue; sum 2**16
+# Shares of red, green and blue in luminance (ITU-R 601), times 2**16: integers, as Pillow's.
+LUMA = np.array([19595, 38470, 7471], np.uint32)
 UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
@@ -28,8 +29,8 @@ class LabelledImages:
     classes: tuple[str, ...]
 
     def class_labels(self) -> NDArray[np.str_]:
-        """The class of each image as its source calls it, (N,), its number where `classes` is
-        empty: comparable with other sources, where a number may mean another class."""
+        """(N,) names of the images' classes, or their numbers as text where `classes` is empty.
+        Compare sources by these: a number may mean another class in each."""
         return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)
 
     @property
@@ -44,12 +45,15 @@ class ImageSet(LabelledImages):
 
     Attributes:
         images: uint8 (N, C, H, W), C in {1, 3}; may be memory-mapped.
-        labels: int64 (N,), values in 0..classes-1.
+        labels: int64 (N,), from 0 to the number of classes - 1.
         name: what the report calls the data.
-        classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
-        columns: (N,) strings, integers or booleans by the option that asked for them.
+        classes: names of the classes 0, 1, ..; empty: they have only numbers; UNLABELLED: unknown.
+        columns: option -> the (N,) strings, integers or booleans that it asked the source for.
         notes: what the reader of the report should know: what was guessed, left out, converted.
-        files: name of the file of each image, None where it is none; empty: of no image.
+        files: (N,) names of files, None where an image has none; empty: no image has one.
+
+    Raises:
+        InputError: on construction, for other images, or labels or columns of another length.
     """
 
     images: ByteArray
@@ -99,11 +103,12 @@ class ImageSet(LabelledImages):
             return replace(self, images=np.repeat(self.images, 3, axis=1))
         gray = np.empty((len(self), 1, *self.images.shape[2:]), np.uint8)
         for place, image in enumerate(self.images):  # one by one: the sums take four bytes a pixel
-            gray[place, 0] = (np.tensordot(LUMA, image.astype(np.uint32), 1) + 0x8000) >> 16
+            sums = np.tensordot(LUMA, image.astype(np.uint32), 1)
+            gray[place, 0] = (sums + 2**15) >> 16  # divided by 2**16, and rounded
         return replace(self, images=gray)
 
     def digests(self) -> list[bytes]:
-        """Of each image: equal bytes, equal digest."""
+        """SHA-256 of each image, as of the function `digests`."""
         return digests(self.images)
 
     def take(self, indices: IntArray) -> ImageSet:
@@ -117,7 +122,7 @@ class ImageSet(LabelledImages):
 
 
 def count_uniform(images: ByteArray) -> int:
-    """How many of uint8 (N, C, H, W) have one colour throughout, as stand-ins for lost ones do."""
+    """How many of uint8 (N, C, H, W) have one colour throughout, as placeholders of lost ones."""
     return sum(bool((image == image[:, :1, :1]).all()) for image in images)
 
 
@@ -135,10 +140,12 @@ def digests(images: ByteArray) -> list[bytes]:
     return [hashlib.sha256(shape + np.ascontiguousarray(x).tobytes()).digest() for x in images]
 
 
-def rank_digests(names: list[bytes]) -> list[int]:
-    """Places of the images with these digests, in the digests' order: one that content decides.
+def rank_digests(image_digests: list[bytes]) -> list[int]:
+    """Places of images in the ascending order of their digests, which tells nothing of their roles.
 
-    Of equal images none comes first by its place, which may tell its role: the operating system
-    draws."""
-    drawn = secrets.SystemRandom().sample(range(len(names)), len(names))
-    return sorted(drawn, key=names.__getitem__)
+    Equal images come in a random order: that of their places may tell members from others. The
+    operating system draws it, so no seed that an attack may know repeats it.
+    """
+    count = len(image_digests)
+    shuffled = secrets.SystemRandom().sample(range(count), count)
+    return sorted(shuffled, key=image_digests.__getitem__)

@@ -18,11 +18,7 @@ from fedmia.encoders.describe import describe
 from fedmia.evaluation.active import ActiveScorer
 from fedmia.evaluation.audits.climb import attack_of_notes
 from fedmia.evaluation.audits.estimate import Rehearsal, rehearse
-from fedmia.evaluation.audits.federation import (
-    fields_of_rounds,
-    refuse,
-    round_rows,
-)
+from fedmia.evaluation.audits.federation import fields_of_rounds, refusal_reason, round_rows
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import key, same_audit
 from fedmia.evaluation.audits.runs import run_of
@@ -134,7 +130,7 @@ def suite_of_audit(
         Archive(folder, key(audit, rounds.encoder, cast, attacker.augment, device)),
         Failures((), (InputError, BudgetError, TrainingStopped)),
         shadows=own,
-        refuse=lambda name: refuse(rounds, name) or refuse_single_images(cast, name),
+        refuse=lambda name: refusal_reason(rounds, name) or refuse_single_images(cast, name),
     )
     suite.probe = partial(probe_images, suite, cast)
     if act is not None:

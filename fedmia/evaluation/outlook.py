@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from operator import attrgetter
 from threading import Event
@@ -188,7 +189,7 @@ def plan_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outlook
         training["epochs"] = min(EPOCHS, epochs)
     short = replace(audit, shadow=replace(audit.shadow, cache=None, training=training))
     timer, clock, place = Stopwatch(time.perf_counter()), _Clock(memory), OutFolder(None, "")
-    with memory:
+    with closing(memory):
         memory.enter("attacks")
         pilot = examine(
             short, rounds, few, device, place, clock, timer, stop.is_set, controls=False
@@ -329,7 +330,9 @@ def describe(row: Outlook) -> list[str]:
     for name, why in row["not_run"].items():
         reasons.setdefault(why, []).append(name)
     lines += [not_run_line(", ".join(names), why) for why, names in reasons.items()]
-    *parts, total = (f"{n} {format_seconds(s)}" for n, s in row["seconds"].items() if s >= 0.5)
+    *took, (_, whole) = row["seconds"].items()
+    parts = [f"{name} {format_seconds(seconds)}" for name, seconds in took if seconds >= 0.5]
+    total = f"total {format_seconds(whole)}"
     lines.append(f"time on this machine: {total} ({', '.join(parts)})")
     lines += words.memory(row["memory"])
     if row["seconds_idle"] < row["seconds"]["total"]:

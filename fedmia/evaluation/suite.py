@@ -24,7 +24,7 @@ from fedmia.records.note import Note
 from fedmia.rounds.attacker import Attacker
 from fedmia.rounds.base import Rounds, TargetModel
 from fedmia.settings.choices import PluginChoice
-from fedmia.settings.commands.attacked import Attacked
+from fedmia.settings.commands.attacks import AttackSettings
 from fedmia.settings.errors import InputError, opt
 from fedmia.settings.options import option_fields
 from fedmia.shadows.train import CUT
@@ -135,7 +135,7 @@ class Suite:
     """
 
     def __init__(
-        self, rounds: Rounds, cast: Cast, attacker: Attacker, settings: Attacked,
+        self, rounds: Rounds, cast: Cast, attacker: Attacker, settings: AttackSettings,
         attacks: Mapping[str, PluginChoice], clients: IntArray, deal: Partition,
         archive: Archive, failures: Failures, *, shadows: Shadows | None = None,
         refuse: Callable[[str], str | None] = lambda name: None, formed: ImageSets | None = None,

@@ -2,5 +2,5 @@
 
 Start with `plan.py`: the images and their roles. `train.py` chooses the backend, and `rounds.py`
 follows the branches; `inline.py` and `cluster.py` are the backends. `result.py` is what is left,
-`readings.py` what an active client read; `fedmia.evaluation` scores both.
+`notetaker.py` notes what an active client reads; `fedmia.evaluation` scores both.
 """

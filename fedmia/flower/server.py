@@ -92,7 +92,7 @@ def with_clients(arguments: str, grid: Grid) -> str:
         FederationError: no node came.
     """
     names = {word.partition("=")[0] for word in shlex.split(arguments)}
-    if names & {"--clients", "--federation.clients"}:
+    if names & {"--clients", "--federation.clients", "--resume"}:  # the last is refused
         return arguments
     return f"{arguments} --clients {len(wait_for_nodes(grid))}"
 

@@ -13,7 +13,7 @@ from functools import partial
 import scipy
 from scipy.special import ndtr, ndtri
 
-from fedmia.lowerbounds.onerun import search_largest
+from fedmia.lowerbounds.onerun import largest_refuted
 
 
 def shared_run_bound(m: int, guesses: Sequence[int], correct: Sequence[int], error: float) -> float:
@@ -30,7 +30,7 @@ def shared_run_bound(m: int, guesses: Sequence[int], correct: Sequence[int], err
     Returns:
         lower bound of mu, >= 0.
     """
-    return search_largest(guesses, correct, error, partial(excludes, m))
+    return largest_refuted(guesses, correct, error, partial(excludes, m))
 
 
 def excludes(m: int, r: int, v: int, mu: float, error: float) -> bool:

@@ -19,20 +19,21 @@ import numpy as np
 import scipy
 from scipy.special import expit
 
-STEPS = 30  # of the bisection
+STEPS = 30  # halvings of an interval of length 1: a bound is exact to 1e-9
 
 
 def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """Of v of r guesses about m canaries right, where (epsilon, delta)-DP holds; in [0, 1].
+    """The p-value of the claim of (epsilon, delta)-DP, where v of r guesses are right.
 
-    Theorem 5.2 and Corollary 5.4. It rises with epsilon wherever it is small.
+    Theorem 5.2 and Corollary 5.4. Where it is small it rises with epsilon, so bisection finds the
+    largest epsilon that it rejects.
 
     Args:
         m: number of canaries, each in with probability 1/2.
         r: number of guesses, at most m.
-        v: guesses that were right.
-        epsilon: claimed privacy, >= 0.
-        delta: claimed failure probability, in [0, 1].
+        v: number of guesses that were right, at most r.
+        epsilon: of the claim, >= 0.
+        delta: of the claim, in [0, 1].
 
     Returns:
         p-value, in [0, 1].
@@ -44,27 +45,25 @@ def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
         raise ValueError(
             f"no p-value of {v} of {r} guesses about {m} canaries at ({epsilon}, {delta})"
         )
-    right = expit(epsilon)
-    chance = float(scipy.stats.binom.sf(v - 1, r, right))
-    if delta == 0 or v == 0:
-        return min(chance, 1.0)
+    p_right = expit(epsilon)  # e^epsilon / (1 + e^epsilon)
+    beta = float(scipy.stats.binom.sf(v - 1, r, p_right))
     # P[v > B >= v - i] for i = 1 .. v, by sums from v - 1 downwards.
-    just_under = np.cumsum(scipy.stats.binom.pmf(np.arange(v - 1, -1, -1), r, right))
-    steepest = float(np.max(just_under / np.arange(1, v + 1)))
-    return min(chance + 2 * m * delta * steepest, 1.0)
+    just_under = np.cumsum(scipy.stats.binom.pmf(np.arange(v - 1, -1, -1), r, p_right))
+    steepest = float(np.max(just_under / np.arange(1, v + 1), initial=0.0))
+    return min(beta + 2 * m * delta * steepest, 1.0)
 
 
 def one_run_bound(
     m: int, guesses: Sequence[int], correct: Sequence[int], delta: float, error: float
 ) -> float:
-    """Epsilon that the mechanism exceeds with confidence 1 - `error`; 0 where nothing is refuted.
+    """The epsilon that a mechanism exceeds with confidence 1 - `error`; 0 where nothing is refuted.
 
     Args:
         m: number of canaries, each in with probability 1/2.
-        guesses, correct: numbers of guesses that were fixed in advance, and how many of each were
-            right. Each number tried gets an equal share of `error` (Bonferroni).
+        guesses: numbers of guesses, fixed in advance.
+        correct: how many of each number were right.
         delta: at which epsilon is bounded, in [0, 1].
-        error: in (0, 1).
+        error: probability of a wrong bound, in (0, 1).
 
     Returns:
         lower bound of epsilon, >= 0.
@@ -72,12 +71,14 @@ def one_run_bound(
     Raises:
         ValueError: as `p_value`, or no number of guesses.
     """
-    return search_largest(
-        guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e
-    )
+
+    def refutes(r: int, v: int, epsilon: float, share: float) -> bool:
+        return p_value(m, r, v, epsilon, delta) < share
+
+    return largest_refuted(guesses, correct, error, refutes)
 
 
-def search_largest(
+def largest_refuted(
     guesses: Sequence[int], correct: Sequence[int], error: float,
     refutes: Callable[[int, int, float, float], bool],
 ) -> float:  # fmt: skip
@@ -86,23 +87,29 @@ def search_largest(
     Args:
         guesses: numbers of guesses, fixed in advance.
         correct: how many of each number were right.
-        error: probability of a wrong bound, in (0, 1), shared by the numbers of guesses.
-        refutes: of (guesses, right ones, value, error): whether the outcome refutes the value.
+        error: probability of a wrong bound, in (0, 1). Each number of guesses tried gets an equal
+            share of it (Bonferroni).
+        refutes: whether an outcome refutes a value: of (number of guesses, number of right ones,
+            value, share of `error`). Where it refutes a value, it must refute all smaller ones.
 
     Returns:
         the largest refuted value, >= 0.
 
     Raises:
-        ValueError: no number of guesses, or as `refutes`.
+        ValueError: no number of guesses, `error` outside (0, 1), or as `refutes`.
     """
     if not guesses:
         raise ValueError("no number of guesses was fixed")
+    if not 0 < error < 1:
+        raise ValueError(f"error: {error}, must be in (0, 1)")
     each, best = error / len(guesses), 0.0
     for r, v in zip(guesses, correct, strict=True):
-        low, high = 0.0, float(refutes(r, v, 0.0, each))
-        while high > low and refutes(r, v, high, each):
+        if not refutes(r, v, 0.0, each):
+            continue
+        low, high = 0.0, 1.0
+        while refutes(r, v, high, each):
             low, high = high, high + 1.0
-        for _ in range(STEPS if high else 0):
+        for _ in range(STEPS):
             middle = (low + high) / 2
             low, high = (middle, high) if refutes(r, v, middle, each) else (low, middle)
         best = max(best, low)

@@ -13,13 +13,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Thread
 from typing import Any
 
-EVERY = 0.005  # seconds between two looks at the memory of this process
 MB = 1e6
 # Of what a training takes, the share that is freed and stays with the allocator: glibc gives back
-# what lies at the end of a heap, and clients that come and go leave holes (benchmarks/memory.py).
+# what lies at the end of a heap, and clients that come and go leave holes
+# (research/measurements/memory.py).
 SLACK = 0.5
 LAZY = 50 * MB  # bytes of libraries that a phase loads when it first needs them
 WORTH = 0.05  # share of the peak from which on lowering a part is worth it
@@ -34,6 +33,14 @@ def resident_bytes() -> int:
     """Bytes of this process in memory; where the system does not tell, the most so far."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most bytes that this process had in memory since its mark was forgotten."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(one for one in lines if one.startswith("VmHWM")).split()[1])
     import resource  # not on every system
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -47,7 +54,10 @@ def release_freed() -> None:
 
 
 class Watermark:
-    """How much memory this process had in each phase of its work, seen by a thread beside it.
+    """How much memory this process had in each phase of its work, by the system's own mark.
+
+    Linux forgets the mark at the beginning of each phase. Elsewhere it is the most so far, so a
+    phase after a larger one is said to take as much.
 
     Attributes:
         start: bytes when it was made.
@@ -58,38 +68,26 @@ class Watermark:
     def __init__(self) -> None:
         self.start = resident_bytes()
         self.starts, self.added = dict[str, int](), dict[str, int]()
-        self._over, self._phase, self._before, self._lock = Event(), "", 0, Lock()
-        self._thread = Thread(target=self._watch, name="memory", daemon=True)
-
-    def __enter__(self) -> Watermark:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._look()
-        self._over.set()
-        self._thread.join()
+        self._phase, self._before = "", 0
 
     def enter(self, phase: str) -> None:
         """A phase begins, or goes on; the one before it ends."""
         if phase == self._phase:
             return
-        self._look()
+        self.close()
         start = resident_bytes()
         release_freed()  # else the phase would hide in it
-        with self._lock:
-            self.starts[phase] = max(start, self.starts.get(phase, 0))
-            self._phase, self._before = phase, resident_bytes()
+        self.starts[phase] = max(start, self.starts.get(phase, 0))
+        self._phase, self._before = phase, resident_bytes()
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the mark falls to what is in use
 
-    def _watch(self) -> None:
-        while not self._over.wait(EVERY):
-            self._look()
-
-    def _look(self) -> None:
-        with self._lock:
-            if self._phase:
-                added = resident_bytes() - self._before
-                self.added[self._phase] = max(self.added.get(self._phase, 0), added)
+    def close(self) -> None:
+        """The last phase ends."""
+        if self._phase:
+            added = peak_bytes() - self._before
+            self.added[self._phase] = max(added, self.added.get(self._phase, 0))
+            self._phase = ""
 
 
 def foresee_phase(

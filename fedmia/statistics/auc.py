@@ -6,7 +6,7 @@ AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (H
 1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them is
 recognised and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
 rests on may not have been drawn. There it is mixed with the largest variance that any shape has.
-`benchmarks/coverage.py` measures what is covered.
+`research/measurements/coverage.py` measures what is covered.
 
 Example:
     >>> import numpy as np

@@ -45,7 +45,7 @@ def exceeds_false_alarms(values: Sequence[float]) -> bool:
     It takes the p-values for independent, as those of sets are that are drawn anew from the same
     images. Sets that are fixed and compared with the same others, such as clients or subjects, are
     not: so many are seen in 6 to 8 % of all true nulls of 100 subjects among 20 others
-    (`benchmarks/dataset_inference.py`).
+    (`research/results/dataset_inference.json`).
 
     Args:
         values: p-values, in [0, 1].

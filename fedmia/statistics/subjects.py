@@ -2,7 +2,7 @@
 
 The images of one subject resemble each other, so a side of J subjects says less than as many
 images of J x k subjects would. Intervals that count images cover far less than they promise
-(`benchmarks/coverage.py`, part `subjects`).
+(`research/measurements/coverage.py`, part `subjects`).
 
 Example:
     >>> parts, weights = subject_means(np.array([1.0, 0.0, 1.0]), np.full(3, 1 / 3),

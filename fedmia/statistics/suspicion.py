@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 FEWEST = 3  # clients of a round: of two, none is the odd one
 # By clients, then rounds: the largest suspicion of all honest federations that were measured for it
-# (benchmarks/results/suspects_few.json; of ten clients suspects.json). A size that is missing was
+# (research/results/suspects_few.json; of ten clients suspects.json). A size that is missing was
 # not measured, or attackers were not shown to lie over its threshold oftener than honest clients.
 THRESHOLDS = {
     4: {4: 3.20, 8: 3.25},

@@ -32,7 +32,7 @@ from fedmia.study.gather import gather
 from fedmia.study.outlook import plan_study
 from fedmia.study.result import PAGE, STUDY, StudyResult
 from fedmia.study.scheduler import exit_code, going_on, run_jobs
-from fedmia.study.words import add_words, failed_line
+from fedmia.study.words import failed_line
 
 
 def run_command(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
@@ -139,7 +139,7 @@ def write(study: StudyResult) -> None:
     Raises:
         DiskError: a file cannot be written.
     """
-    add_words(study)
+    study.add_words()
     views, about, out = [*study.views.values()], study.about, study.folder
     pngs, pictures = dict[str, bytes](), dict[str, Any]()
     for view in views:

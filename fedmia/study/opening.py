@@ -16,7 +16,6 @@ from fedmia.study import folder as folders
 from fedmia.study.gather import Finished, gather
 from fedmia.study.result import STUDY, StudyResult
 from fedmia.study.scheduler import explain_exit
-from fedmia.study.words import add_words
 from fedmia.table import COLUMNS
 from fedmia.untrusted.text import read_json
 
@@ -72,7 +71,7 @@ def open_unfinished(path: Path, trust_plugins: bool) -> StudyResult:
     study, rows = gather(path, settings, settings.cells, names, _finished(path, settings), failed)
     study.trust_plugins = trust_plugins
     study.table = pd.DataFrame(rows, columns=list(COLUMNS))
-    add_words(study)
+    study.add_words()
     return study
 
 

@@ -26,6 +26,7 @@ from fedmia.study.points import (
     over_points,
 )
 from fedmia.study.rows import PointRow, SeedValues
+from fedmia.study.words import notes_on, void_sentence
 from fedmia.table import COLUMNS
 
 if TYPE_CHECKING:
@@ -251,7 +252,8 @@ class StudyResult:
             A copy; files stay as they are.
 
         Raises:
-            InputError: a name that the study does not have, or two things of one name.
+            InputError: a name that the study does not have, two things of one name, or a view from
+                outside in a folder that is not trusted.
         """
         attacks = self.table["attack"].dropna().unique()
         check_names(names, self.cells, attacks)
@@ -262,10 +264,11 @@ class StudyResult:
         copied.table = rename_table(self.table, names)
         called = {old: names.get(new, new) for old, new in self.called.items()}
         copied.called = {name: names[name] for name in attacks if name in names} | called
+        copied.about = {**self.about}
         baseline = self.settings.get("baseline")
         if (own := session.short_name(str(baseline))) in names:
-            settings = {**self.settings, "baseline": names[own]}
-            copied.about = {**self.about, "settings": settings}
+            copied.about["settings"] = {**self.settings, "baseline": names[own]}
+        copied.add_words()
         return copied
 
     @cached_property
@@ -282,6 +285,13 @@ class StudyResult:
                 "trust_plugins"
             )
         return {name: registry.build("view", name, {}) for name in names}
+
+    def add_words(self) -> None:
+        """Fill in its sentence and its notes, which its views say of its table."""
+        first, *_ = views = [*self.views.values()]
+        sentence = f"{first.sentence(self)} {void_sentence(self.cells)}".rstrip()
+        notes = [note for view in views for note in view.notes(self)] + notes_on(self.cells)
+        self.about |= {"sentence": sentence, "notes": notes}
 
     def figure(self, name: str) -> Figure:
         """Draw one of the page's figures again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.codes import LEAKS
@@ -16,22 +15,6 @@ from fedmia.statistics.intervals import LEVEL
 from fedmia.study.cells import CellState
 from fedmia.study.points import group_by_key
 from fedmia.study.rows import ComparisonRow, DefencePointRow, EncoderPointRow, OverModels
-
-if TYPE_CHECKING:
-    from fedmia.study.result import StudyResult
-
-
-def add_words(study: StudyResult) -> None:
-    """Fill in the sentence and the notes of a study, which its views say.
-
-    Args:
-        study: with its table.
-    """
-    first, *_ = views = [*study.views.values()]
-    sentence = f"{first.sentence(study)} {void_sentence(study.cells)}".rstrip()
-    notes = [note for view in views for note in view.notes(study)] + notes_on(study.cells)
-    study.about |= {"sentence": sentence, "notes": notes}
-
 
 # -- runs ------------------------------------------------------------------------------------------
 

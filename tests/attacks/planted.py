@@ -31,6 +31,11 @@ MILD = Augment(
     crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
     saturation=0, hue=0, jitter_p=1, gray_p=0,
 )  # fmt: skip
+# Both views of an image are the image.
+PLAIN = Augment(
+    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0, contrast=0, saturation=0, hue=0,
+    jitter_p=0, gray_p=0,
+)  # fmt: skip
 
 # Options under which attacks that train or climb for long take a tenth of their time.
 BRISK: dict[str, dict[str, Any]] = {

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import AttackTurn, Known
@@ -18,10 +17,11 @@ from fedmia.data.images import digests
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
+from fedmia.ssl.moco import MomentumContrast
 from fedmia.ssl.train import draw_two_views
 from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.whitebox import split_in_halves
-from tests.attacks.planted import CPU
+from tests.attacks.planted import CPU, PLAIN
 
 AUGMENT = Augment(hue=0.1)
 
@@ -59,11 +59,11 @@ def test_chosen__each_batch_in_its_turn_and_all_where_rounds_are_shared(count: i
 
 def turn(
     method: Any, received: State, targets: Tensor, held: Tensor | None = None, number: int = 0,
-    **more: Any,
+    augment: Augment = AUGMENT, **more: Any,
 ) -> AttackTurn:  # fmt: skip
     trained = {n: t + 0.01 for n, t in received.items()}
     known, stream = Known(targets[:0], targets[:0]), rng(0, "craft")
-    of = number, 1, 0.5, {}, AUGMENT, stream
+    of = number, 1, 0.5, {}, augment, stream
     return AttackTurn(method, received, trained, targets, held, known, *of, **more)
 
 
@@ -114,48 +114,41 @@ def test_craft__equals_a_loop(make_moco: Any, images: Tensor, loss: str) -> None
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())
 
 
-@pytest.fixture
-def climbed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], Tensor]]:
-    """Of each step of a climb the names of its images and the negatives that they meet."""
+def climbed_by(method: MomentumContrast) -> list[tuple[list[bytes], Tensor]]:
+    """It grows by each step of a climb under PLAIN: names of its images, negatives they meet."""
     met: list[tuple[list[bytes], Tensor]] = []
-    steps: list[list[bytes]] = []
-    views, losses = ascent.group_views, ascent.attack_losses
 
-    def viewed(pixels: Tensor, augment: Any, batches: Any) -> Any:
-        batches = list(batches)
-        for (rows, _), pair in zip(batches, views(pixels, augment, batches), strict=True):
-            steps.append(digests(pixels[rows].numpy()))
-            yield pair
+    def note(_: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
+        if out.requires_grad:
+            views = (255 * given[0]).round().to(torch.uint8)
+            first, second = (digests(view.numpy()) for view in views.chunk(2))
+            assert first == second
+            met.append((first, method.queue.clone()))
 
-    def noted(method: Any, *rest: Any) -> Tensor:
-        met.append((steps[-1], method.queue.clone()))
-        return losses(method, *rest)
-
-    monkeypatch.setattr(ascent, "group_views", viewed)
-    monkeypatch.setattr(ascent, "attack_losses", noted)
+    method.encoder.register_forward_hook(note)
     return met
 
 
 @pytest.mark.parametrize(("count", "batch"), [(20, 8), (20, 32), (5, 4), (1, 8)])
 def test_craft__climbs_every_target_in_batches_of_one_size(
-    make_moco: Any, images: Tensor, climbed: list[tuple[list[bytes], Tensor]], count: int,
-    batch: int,
-) -> None:  # fmt: skip
-    craft(make_moco, images[:count], steps=2, batch=batch)
+    method: MomentumContrast, images: Tensor, count: int, batch: int
+) -> None:
+    climbed, received = climbed_by(method), method.shared_state()
+    attack = Ascent(steps=2, lr=0.01, batch=batch)
+    attack.craft(turn(method, received, images[:count], augment=PLAIN))
     assert {len(names) for names, _ in climbed} == {min(batch, count)}
     assert len(climbed) == 2 * -(-count // batch)
     met = Counter(name for names, _ in climbed for name in names)
     assert len(met) == count and min(met.values()) >= 2 and max(met.values()) <= 4
 
 
-def test_craft__no_target_is_its_own_negative(
-    make_moco: Any, images: Tensor, held: Tensor, climbed: list[tuple[list[bytes], Tensor]]
-) -> None:
+def test_craft__no_target_is_its_own_negative(make_moco: Any, images: Tensor, held: Tensor) -> None:
     """Six of the targets are among the images held: known ones, and keys under the weights
     received, through all steps of a climb."""
     method = make_moco()
+    climbed = climbed_by(method)
     received, targets = method.shared_state(), torch.cat([images[:7], held[:6]])
-    Ascent(steps=2, batch=4, lr=1.0).craft(turn(method, received, targets, held))
+    Ascent(steps=2, batch=4, lr=1.0).craft(turn(method, received, targets, held, augment=PLAIN))
     plain = make_moco()
     own = {}
     for image in targets:
@@ -171,20 +164,20 @@ def test_craft__no_target_is_its_own_negative(
 
 
 def test_craft__climbs_one_batch_a_round_or_the_whole_that_is_alone(
-    make_moco: Any, images: Tensor, climbed: list[tuple[list[bytes], Tensor]]
+    method: MomentumContrast, images: Tensor
 ) -> None:
     """Algorithm 1's seven of its turn; of a batch alone all in one step, in their order."""
-    method, names = make_moco(), digests(images.numpy())
+    climbed, names = climbed_by(method), digests(images.numpy())
     received, met = method.shared_state(), []
     attack = AscentAlgorithm1(batch=7, steps=1, lr=0.01)
     for number in range(3):
         climbed.clear()
-        attack.craft(turn(method, received, images, number=number))
+        attack.craft(turn(method, received, images, number=number, augment=PLAIN))
         met.append([set(step) for step, _ in climbed])
     assert met == [[set(names[:7])], [set(names[7:14])], [set(names[14:])]]
     for one in (attack, Ascent(batch=4, steps=1, lr=0.01)):
         climbed.clear()
-        one.craft(turn(method, received, images[:9], number=1, alone=True))
+        one.craft(turn(method, received, images[:9], number=1, alone=True, augment=PLAIN))
         assert [step for step, _ in climbed] == [names[:9]]
 
 

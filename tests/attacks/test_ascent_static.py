@@ -14,7 +14,6 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks import ascent_static
 from fedmia.attacks.ascent_static import (
     RATES,
     AscentStatic,
@@ -223,63 +222,59 @@ def test_gentlest__tells_by_the_reading_and_the_truth() -> None:
     assert choose_gentlest(both, 1 - TRUTH, "rise") == 1.0
 
 
+def passes_of(method: MomentumContrast) -> list[int]:
+    """It grows by each pass of which a climb, on whichever copy, needs the gradient."""
+    passes = list[int]()
+    method.encoder.register_forward_hook(
+        lambda _, args, out: passes.append(len(out)) if out.requires_grad else None
+    )
+    return passes
+
+
 @pytest.mark.parametrize("steps", [1, 3])
-def test_auto__tries_the_rates_as_the_images_under_test_climb(
-    make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch, steps: int
+def test_auto__climbs_as_the_images_under_test_do_and_once_for_all_fits(
+    make_moco: Any, known: Known, held: Tensor, steps: int
 ) -> None:
     """Another reading climbs the same once more; fits on parts of the known images, for the
-    threshold, find the climbs of the whole, and count them all the same."""
-    calls: dict[str, Any] = {}
-
-    def noted(climbs: Any, truth: Any, reading: str) -> float:
-        calls.update(climbs=climbs, truth=truth, reading=reading)
-        return 0.01
-
-    monkeypatch.setattr(ascent_static, "choose_gentlest", noted)
+    threshold, find the climbs of the whole, and count them all the same. Which rate is chosen:
+    test_rehearsal.py."""
     # What the attacker holds has the known images in it, as in a run: so they climb the same.
     images, truth = known.both()
-    both = torch.cat([held, images])
-    view = view_of(make_moco(), AUGMENT, held=both)
-    attack = static(known, view, pairs=1, steps=steps)
-    assert attack.learns and attack.choices == {"lr": 0.01}
-    assert tuple(calls["climbs"]) == RATES
-    assert calls["reading"] == "rise"
-    np.testing.assert_array_equal(calls["truth"], truth)
-    climbed, queries = calls["climbs"], view.queries
-    for lr in RATES:
-        want = static(known, view, pairs=1, steps=steps, lr=lr).by_step(view, both)
-        np.testing.assert_allclose(climbed[lr], want[:, len(held) :], atol=1e-5)
-    view.queries, climbs, climb = 0, list[int](), ascent_static.climb
-
-    def counted(*arguments: Any) -> None:
-        climbs.append(1)
-        climb(*arguments)
-
-    monkeypatch.setattr(ascent_static, "climb", counted)
-    few = Known(known.members[:6], known.nonmembers[:6])
-    static(few, view, pairs=1, steps=steps, reading="level")
-    assert calls["reading"] == "level" and not climbs and view.queries == queries
+    both, method = torch.cat([held, images]), make_moco()
+    passes, view = passes_of(method), view_of(method, AUGMENT, held=both)
+    attack, few = static(known, view, pairs=1, steps=steps), known.members[:6]
+    queries, batches, view.queries = view.queries, len(passes), 0
+    assert batches >= len(RATES) * (steps - 1) + 1
+    static(Known(few, known.nonmembers[:6]), view, pairs=1, steps=steps, reading="level")
+    assert len(passes) == batches and view.queries == queries
+    climbed = {
+        lr: static(known, view, pairs=1, steps=steps, lr=lr).by_step(view, both)[:, len(held) :]
+        for lr in RATES
+    }
+    assert attack.learns
+    assert attack.choices == {"lr": choose_gentlest(climbed, truth, "rise")}
     assert static(known, view, steps=3, lr=0.02).choices == {}
 
 
 def test_score__climbs_once_however_often_the_same_images_are_asked_for(
-    view: WhiteBox, images: Tensor, known: Known, monkeypatch: pytest.MonkeyPatch
+    make_moco: Any, held: Tensor, images: Tensor, known: Known
 ) -> None:
     """The fits behind a threshold score the same images; so does the twin without the climb, minus
     the loss that any attack reads."""
+    method = make_moco()
+    passes, view = passes_of(method), view_of(method, AUGMENT, held=held)
     attack = static(known, view, steps=1, lr=0.01, pairs=2)
-    want, queries = attack.score(view, images), view.queries
-    calls = list[int]()
-    monkeypatch.setattr(ascent_static, "climb", lambda *a: calls.append(1))
+    want, queries, climbs = attack.score(view, images), view.queries, len(passes)
     np.testing.assert_array_equal(attack.score(view, images.flip(0)), want[::-1])
     without = attack.score_without(view, images)
-    assert not calls and view.queries > 3 * queries  # counted all the same
+    assert len(passes) == climbs and view.queries > 3 * queries  # counted all the same
     np.testing.assert_allclose(without[:, 0], -view.losses(images, 2, "held").numpy(), atol=1e-5)
     norms = fitted(GradNorm(), view, known).score(view, images)
     np.testing.assert_array_equal(without[:, 1], norms)
     assert [*AscentStatic.without] == ["loss-before", GradNorm.name]
+    climbs = len(passes)
     static(known, view, steps=1, lr=0.02, pairs=2).score(view, images)
-    assert calls
+    assert len(passes) > climbs
 
 
 @pytest.mark.parametrize("lr", RATES[:1])

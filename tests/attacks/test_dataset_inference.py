@@ -27,13 +27,13 @@ from fedmia.evaluation.steps.datasets import LEAST, POSERS, CandidateSets, infer
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
 from fedmia.records import SetComparison
-from fedmia.report.datasets import inference_row
 from fedmia.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.statistics.one_subject import smallest_nameable_auc
 from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
 from tests.attacks.planted import fitted, view_of
+from tests.made_up_runs import report_of
 
 
 def test_exchange__counts_the_ways_to_change_places() -> None:
@@ -250,8 +250,8 @@ def test_inference__subjects_that_nobody_trained_on_seldom_void_it(
         classes = np.zeros(200, dtype=int), np.zeros(40, dtype=int)
         owner, subjects = of[:200], (of[:200], of[200:])
         sets = CandidateSets(members, others, classes, owner, IID(), 0, subjects)
-        row = inference_row(inference(Bright(), known, sets, at, view, view), 1)
-        void[at] = row.void
+        told = report_of(inferences=[inference(Bright(), known, sets, at, view, view)])
+        void[at] = told.dataset_inference[0].void
     assert void.sum() <= 2
 
 

@@ -18,7 +18,6 @@ from fedmia.nets.vit import ViTTiny
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc
-from fedmia.threat import BlackBox
 from tests.attacks.planted import chance, fitted, mixing, view_of
 
 GRAY = 0.5
@@ -64,20 +63,16 @@ def test_masks__leave_something_to_see_and_something_to_tell(share: float, maske
     assert (view == GRAY).sum() == 4 * masked
 
 
-def test_squares__are_the_patches_of_a_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squares__are_the_patches_of_a_transformer() -> None:
     vit = ViTTiny(width=8, heads=2, depth=4, patch=2).build(3, 12)
-    recipes: list[Any] = []
-    keep = BlackBox.embed_views
-    monkeypatch.setattr(
-        BlackBox, "embed_views",
-        lambda self, images, views, layer, recipe: (
-            recipes.append(recipe) or keep(self, images, views, layer, recipe)
-        ),
-    )  # fmt: skip
     images = torch.from_numpy(rng(0, "vit").integers(0, 256, (8, 3, 12, 12), dtype=np.uint8))
-    for options in ({}, {"squares": 3}):
-        fitted(DOV4MM(masks=2, **options), view_of(vit), Known(images[:4], images[4:]))
-    assert [recipe.squares for recipe in recipes] == [6, 3]
+    known = Known(images[:4], images[4:])
+    patches, six, three = (
+        fitted(DOV4MM(masks=2, squares=squares), view_of(vit), known).score(view_of(vit), images)
+        for squares in (None, 6, 3)
+    )
+    np.testing.assert_array_equal(patches, six)
+    assert not np.isclose(patches, three).any()
 
 
 # -- formula

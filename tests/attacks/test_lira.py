@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor
 
-from fedmia.attacks._reference import GaussianReferenceAttack, ReferenceSignals
+from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lira import FEW, LEAST, LiRA, LiRARounds
 from fedmia.attacks.rmia import RMIARounds
@@ -27,11 +27,6 @@ from fedmia.threat import ClientView, Shadow
 from tests.attacks.planted import CPU, MILD, fitted
 
 Floats = NDArray[np.float64]
-
-
-@pytest.fixture(autouse=True)
-def signals_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GaussianReferenceAttack, "measure", lambda self, view, images: view(images))
 
 
 class Table:
@@ -68,8 +63,10 @@ class Scene:
         )
 
     def scores(self, first: int = 0, kind: type[Any] = LiRA, **options: Any) -> Scores:
-        """Of the images from `first` on, by LiRA or another of its kind."""
-        attack = fitted(kind(**options), self.view, Known(self.images[:3], self.images[3:6]))
+        """Of the images from `first` on, by LiRA or another of its kind that reads the table."""
+        measure = {"measure": lambda self, view, images: view(images)}
+        tabled = type("Tabled", (kind,), {"name": kind.name, **measure})
+        attack = fitted(tabled(**options), self.view, Known(self.images[:3], self.images[3:6]))
         scores: Scores = attack.score(self.view, self.images[first:])
         return scores
 
@@ -215,8 +212,9 @@ def test_score__images_that_no_shadow_tells_about_are_refused(
 
 
 def client(method: Any, rounds: list[int]) -> ClientView:
-    """A client that received the same weights in each of `rounds`."""
-    received = dict.fromkeys(rounds, method.shared_state())
+    """A client that received other weights in each of `rounds`, in the first the method's own."""
+    weights = method.shared_state()
+    received = {r: {n: t + r - min(rounds) for n, t in weights.items()} for r in rounds}
     return ClientView(copy.deepcopy(method), MILD, seed=0, device=CPU, received=received)
 
 
@@ -234,14 +232,12 @@ def client(method: Any, rounds: list[int]) -> ClientView:
     ],
 )
 def test_references__are_the_first_rounds_and_never_the_last(
-    make_moco: Callable[..., Any], rounds: list[int], share: float, want: list[int],
-    monkeypatch: pytest.MonkeyPatch, images: Tensor,
-) -> None:  # fmt: skip
-    calls: list[int] = []
-    monkeypatch.setattr(ClientView, "at", lambda self, r: calls.append(r))
+    make_moco: Callable[..., Any], rounds: list[int], share: float, want: list[int], images: Tensor
+) -> None:
     view = client(make_moco(), rounds[::-1])
     models = LiRARounds(references=share).models(view, images)
-    assert calls == want
+    for (model, _), r in zip(models, want, strict=True):
+        torch.testing.assert_close(model.state(), view.received[r], rtol=0, atol=0)
     assert not np.stack([inside for _, inside in models]).any()
 
 
@@ -264,9 +260,7 @@ def test_score__of_the_first_model_alone_is_nothing(
 # -- formulas
 
 
-def scores_of(
-    monkeypatch: pytest.MonkeyPatch, images: Tensor, target: Any, rows: Any, **options: Any
-) -> Scores:
+def scores_of(images: Tensor, target: Any, rows: Any, **options: Any) -> Scores:
     """Of ten images by LiRARounds, which reads these logits: of six known images first."""
     calls = iter([slice(0, 6), slice(6, None)])
 
@@ -274,8 +268,8 @@ def scores_of(
         p = [1 / (1 + np.exp(-x[..., part])) for part in [next(calls)] for x in (target, rows)]
         return ReferenceSignals(p[0], p[1], np.zeros(p[1].shape, dtype=bool))
 
-    monkeypatch.setattr(LiRARounds, "read", read)
-    attack = fitted(LiRARounds(**options), None, Known(images[:3], images[3:6]))
+    given = type("Given", (LiRARounds,), {"read": read, "name": LiRARounds.name})
+    attack = fitted(given(**options), None, Known(images[:3], images[3:6]))
     scores: Scores = attack.score(None, images[6:16])
     return scores
 
@@ -288,12 +282,12 @@ def standard(x: Any) -> Any:
 @pytest.mark.parametrize("prior", [0.5, 4.0])
 @pytest.mark.parametrize(("drift", "scale"), [(0, 1), (np.arange(4)[:, None], 2)])
 def test_lira_rounds__is_the_gain_over_a_shrunk_deviation(
-    monkeypatch: pytest.MonkeyPatch, prior: float, drift: Any, scale: float, images: Tensor
+    prior: float, drift: Any, scale: float, images: Tensor
 ) -> None:
     """A drift of all images plays no part."""
     draw = rng(0, "told")
     target, rows = draw.standard_normal(16), draw.standard_normal((4, 16)) + 2
-    got = scores_of(monkeypatch, images, target, scale * rows + drift, prior=prior)
+    got = scores_of(images, target, scale * rows + drift, prior=prior)
     t, r = standard(target), np.stack([standard(row) for row in rows])
     typical = np.mean([np.var(r[:, i], ddof=1) for i in range(6)])
     for i in range(6, 16):
@@ -302,11 +296,9 @@ def test_lira_rounds__is_the_gain_over_a_shrunk_deviation(
         assert got[i - 6] == pytest.approx((t[i] - np.mean(r[:, i])) / deviation)
 
 
-def test_lira_rounds__of_one_reference_is_the_gain(
-    monkeypatch: pytest.MonkeyPatch, images: Tensor
-) -> None:
+def test_lira_rounds__of_one_reference_is_the_gain(images: Tensor) -> None:
     target, rows = rng(1, "told").standard_normal((2, 16))
-    got = scores_of(monkeypatch, images, target, rows[None])
+    got = scores_of(images, target, rows[None])
     np.testing.assert_allclose(got, (standard(target) - standard(rows))[6:])
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.attacks import _mlp, _selector, sd_mi
+from fedmia.attacks import _mlp
 from fedmia.attacks._mlp import init_uniform, logits, mlp, train_logits
 from fedmia.attacks._selector import (
     AnchorSelector,
@@ -23,7 +23,6 @@ from fedmia.attacks._selector import (
 from fedmia.attacks.fe_mi import RECIPES
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
 from fedmia.records import EPOCHS_CUT
-from fedmia.runtime.threads import limit_threads
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from tests.attacks.planted import Leak, fitted, norm_leak
@@ -32,8 +31,9 @@ from tests.attacks.planted import Leak, fitted, norm_leak
 class Watched(nn.Linear):
     """A layer that notes the threads that compute it."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle: int) -> None:
         super().__init__(4, 1)
+        self.idle = nn.Parameter(torch.zeros(idle))
         self.threads: set[int] = set()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,27 +41,21 @@ class Watched(nn.Linear):
         return super().forward(x)
 
 
-@pytest.mark.parametrize(("small", "within"), [(4 * 5, 1), (4 * 5 - 1, 3)])
-def test_train_logits__one_thread_where_small(
-    small: int, within: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four images a step, five weights; outside as many threads as before."""
-    monkeypatch.setattr(_mlp, "SMALL", small)
-    model = Watched()
-    with limit_threads(3):
+@pytest.mark.parametrize(("more", "within"), [(0, 1), (1, 3)])
+def test_train_logits__one_thread_where_small(more: int, within: int) -> None:
+    """Four images a step, five weights and idle ones; outside as many threads as before."""
+    model = Watched(_mlp.SMALL // 4 - 5 + more)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
         train_logits(
             model, torch.rand(8, 4), np.repeat([1, 0], 4), np.random.default_rng(0),
             optimizer=lambda w: torch.optim.SGD(w, lr=0.1), epochs=2, batch=4,
         )  # fmt: skip
         assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
     assert model.threads == {within}
-
-
-def test_threads__given_back_after_an_error() -> None:
-    before = torch.get_num_threads()
-    with pytest.raises(ZeroDivisionError), limit_threads(before + 1):
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == before
 
 
 def test_logits__of_equal_rows_are_equal_wherever_they_stand() -> None:
@@ -147,53 +141,72 @@ def test_choose_anchors__too_few_left_is_refused(members: int, others: int, coun
 
 
 @pytest.mark.parametrize("selector", [False, True])
-def test_fit__anchors_are_apart_from_what_is_fitted_and_scored(
-    leak: Leak, monkeypatch: pytest.MonkeyPatch, selector: bool
-) -> None:
-    anchors, calls, train = [], list[Any](), _selector.train_logits
+def test_fit__anchors_are_apart_from_what_is_fitted_and_scored(leak: Leak, selector: bool) -> None:
+    images, truth = leak.known.both()
+    stream, vectors = rng(), leak.view.embed_plain(images, "avgpool")
+    chosen = choose_anchors(truth, 0, stream)
+    assert chosen.sum() == 20 and truth[~chosen].sum() == 30
 
-    def noted(vectors: Tensor, these: Tensor, kind: str) -> Tensor:
-        anchors.append(these)
-        return distances(vectors, these, kind)
+    def inputs(rows: Tensor) -> Tensor:
+        gaps = distances(rows, vectors[chosen], "squared")
+        assert float(gaps.min()) > 1e-4
+        return torch.cat([gaps, rows.double()], dim=1) if selector else gaps
 
-    def trained(model: nn.Module, *rest: Any, **more: Any) -> nn.Module:
-        calls.extend(rest)
-        return train(model, *rest, **more)
-
-    monkeypatch.setattr(sd_mi, "distances", noted)
-    monkeypatch.setattr(_selector, "train_logits", trained)
-    SDMI(selector=selector, steps=1).fit(leak.view, leak.known, rng())
-    vectors = leak.view.embed_plain(leak.known.both()[0], "avgpool")
-    inputs, truth = calls[:2]
-    assert len(anchors[0]) == 20
-    assert inputs.shape == (60, 20 + 32 * selector) and truth.sum() == 30
-    gaps = distances(vectors, anchors[0], "euclidean")
-    assert int((gaps < 1e-4).any(dim=1).sum()) == 20  # every anchor is one of the known images
-    want = distances(vectors[~(gaps < 1e-4).any(dim=1)], anchors[0], "squared")
-    want = (want - want.amin(0)) / (want.amax(0) - want.amin(0))  # min-max on those fitted on
-    np.testing.assert_allclose(inputs[:, :20], want, atol=1e-5)
-    scored = leak.view.embed_plain(leak.images, "avgpool")
-    assert float(distances(scored, anchors[0], "euclidean").min()) > 1e-2
+    net: nn.Module = tanh_attacker(20)
+    net = AnchorSelector(20, vectors.shape[1], net) if selector else net
+    recipe = TrainingRecipe(200, 128)
+    model = ScaledNetwork(net, inputs(vectors[~chosen]), truth[~chosen], stream, recipe, 1)
+    want = model.scores(inputs(leak.view.embed_plain(leak.images, "avgpool")))
+    attack = SDMI(selector=selector, steps=1)
+    attack.fit(leak.view, leak.known, rng())
+    np.testing.assert_allclose(attack.score(leak.view, leak.images), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "epochs"),
+    ("options", "epochs"),
     [
-        ({}, 1000, 200),
-        ({"selector": True}, 0, 200),
-        ({"selector": True, "steps": 7}, 7, 200),
-        ({"steps": 0, "recipe": "sdmia"}, 0, 30_000),
-        ({"recipe": "sdmia", "selector": True}, 0, 5_000),
+        ({}, "5 of 200"),
+        ({"selector": True}, "5 of 200"),
+        ({"recipe": "sdmia"}, "5 of 30,000"),
+        ({"recipe": "sdmia", "selector": True}, "5 of 5,000"),
     ],
 )
-def test_steps__the_selector_trains_all_its_epochs_by_default(
-    leak: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], steps: int, epochs: int
+def test_recipe__epochs_are_those_of_its_paper(
+    leak: Leak, options: dict[str, Any], epochs: str
 ) -> None:
-    calls = []
-    monkeypatch.setattr(sd_mi, "ScaledNetwork", lambda *args: calls.append(args[-2:]))
-    SDMI(**options).fit(leak.view, leak.known, rng())
-    (recipe, most) = calls[0]
-    assert (recipe.epochs, most) == (epochs, steps)
+    attack = fitted(SDMI(steps=5, **options), leak.view, leak.known)
+    assert attack.choices == {EPOCHS_CUT: epochs}
+
+
+class Enough(Exception):
+    """So many epochs were trained that they are not cut."""
+
+
+class Impatient(np.random.Generator):
+    """It orders the images of 1,000 epochs, and both sides of the known ones for the anchors."""
+
+    left = 1002
+
+    def permutation(self, *args: Any, **more: Any) -> Any:
+        if not self.left:
+            raise Enough
+        self.left -= 1
+        return super().permutation(*args, **more)
+
+
+@pytest.mark.slow
+def test_steps__the_selector_trains_all_its_epochs_by_default() -> None:
+    few = norm_leak(known=3, count=1)
+
+    def fit(**options: Any) -> dict[str, Any]:
+        attack = SDMI(recipe="sdmia", **options)
+        attack.fit(few.view, few.known, Impatient(np.random.PCG64(0)))
+        return attack.choices
+
+    assert fit() == {EPOCHS_CUT: "1,000 of 30,000"}
+    for all_epochs in ({"selector": True}, {"steps": 0}):
+        with pytest.raises(Enough):
+            fit(**all_epochs)
 
 
 # -- what Fe-MI and SD-MI share

@@ -137,9 +137,7 @@ def test_benchmark__is_a_bell_over_the_parts_of_its_own_image_and_crop() -> None
     assert not torch.equal(gaussian_benchmark(images, 1, 7, 16), benchmark)
 
 
-def test_sorted_energies__each_kind_descends_and_the_rest_of_the_batch_plays_no_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sorted_energies__each_kind_descends_and_the_rest_of_the_batch_plays_no_part() -> None:
     images, responses = pixels(7, 4), torch.randn(7, 8, 16)
     uniform, gaussian = sorted_energies(responses, images, 0, "both")
     for kind in (uniform, gaussian):
@@ -151,11 +149,13 @@ def test_sorted_energies__each_kind_descends_and_the_rest_of_the_batch_plays_no_
     assert bool((sharper > uniform).all())
     (shuffled,) = sorted_energies(responses.flip(1, 2), images, 0, "uniform")
     torch.testing.assert_close(shuffled, uniform)
-    monkeypatch.setattr("fedmia.attacks._partcrop.CHUNK", 3 * 8 * 16)  # three images a block
-    for got, kind in zip(
-        sorted_energies(responses, images, 0, "both"), (uniform, gaussian), strict=True
-    ):
-        assert torch.equal(got, kind)
+
+
+def test_sorted_energies__of_too_many_responses_for_one_block_are_those_of_each_image() -> None:
+    images, responses = pixels(3, 4), torch.randn(3, 70_000, 20)
+    last = sorted_energies(responses[2:], images[2:], 0, "both")
+    for got, want in zip(sorted_energies(responses, images, 0, "both"), last, strict=True):
+        assert got.shape == (3, 70_000) and torch.equal(got[2:], want)
 
 
 # -- the network

@@ -4,7 +4,8 @@ forms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,22 +16,18 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from fedmia.attacks import _rehearsal, ascent, ascent_static
+from fedmia.attacks import _rehearsal, ascent_static
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.attacks.base import AttackTurn, Known
 from fedmia.nets.base import Backbone
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
-from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod, State
 from fedmia.ssl.train import Train
 from fedmia.threat import ClientView, Trajectory, WhiteBox
+from tests.attacks.planted import PLAIN
 
-PLAIN = Augment(
-    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0, contrast=0, saturation=0, hue=0,
-    jitter_p=0, gray_p=0,
-)  # fmt: skip
 WEIGHT = "backbone.weight"
 SIDE = 16  # images of a side
 
@@ -258,20 +255,24 @@ def test_tried__only_what_is_left_to_it(
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_auto__chooses_once_for_all_rounds(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto__chooses_once_for_all_rounds(alone: bool) -> None:
     """Of fewer known images than a side needs it says so."""
-    server, calls = Server(alone=alone), list[int]()
+    server, rehearsed = Server(alone=alone), list[int]()
 
-    def once(*_: Any) -> Iterator[tuple[float, int, float]]:
-        calls.append(1)
-        return iter([(0.7, 2, 0.5)])
+    def rehearse(weights: State) -> State:
+        rehearsed.append(1)
+        return server.honest(weights)
 
-    monkeypatch.setattr(ascent, "tried", once)
-    attack, method = attack_of(server), Losses(-1.0, -1.0)
-    turn = server.turn(method)
+    right, method = planted(server)
+    attack = attack_of(server, reading="rise")
+    turn = dataclasses.replace(server.turn(method), rehearse=rehearse)
+    steps, lr = right["rise"]
+    rehearsals = list[int]()
     for _ in range(2):
-        assert float(attack.craft(turn)[WEIGHT]) == pytest.approx(1.0)
-    assert len(calls) == 1 and turn.notes["choice"] == {"steps": 2, "lr": 0.5}
+        assert float(attack.craft(turn)[WEIGHT]) == pytest.approx(steps * lr)
+        assert turn.notes["choice"] == {"steps": steps, "lr": lr}
+        rehearsals.append(len(rehearsed))
+    assert rehearsals[0] == rehearsals[1] > 0
     fresh = server.turn(method)
     object.__setattr__(fresh, "known", Known(KNOWN.members, KNOWN.nonmembers[:0]))
     with pytest.raises(InputError, match="chooses steps and lr on known images, got none"):
@@ -281,18 +282,21 @@ def test_auto__chooses_once_for_all_rounds(alone: bool, monkeypatch: pytest.Monk
 # -- static
 
 
-def static(reading: str, rise: float, level: float) -> tuple[AscentStatic, WhiteBox]:
+def static(
+    reading: str, rise: float, level: float, steps: int = 1
+) -> tuple[AscentStatic, WhiteBox]:
     """Fitted on the known images."""
     view = WhiteBox(Losses(rise, level), PLAIN, seed=0, device=torch.device("cpu"))
-    attack = AscentStatic(reading=reading, negatives="queue", pairs=1)
+    attack = AscentStatic(reading=reading, negatives="queue", pairs=1, steps=steps)
     attack.fit(view, KNOWN, rng(0, "fit"))
     return attack, view
 
 
+@pytest.mark.parametrize("steps", [1, 3])
 @readings
-def test_static__climbs_as_far_as_its_reading_needs(reading: str) -> None:
+def test_static__climbs_as_far_as_its_reading_needs(reading: str, steps: int) -> None:
     *_, rise, level = ascent_static.RATES
-    attack, view = static(reading, rise, level)
+    attack, view = static(reading, steps * rise, steps * level, steps)
     assert attack.choices == {"lr": {"rise": rise, "level": level}[reading]}
     auc = partial(roc_auc_score, TRUTH)
     assert auc(attack.score(view, TARGETS)) == 1.0

@@ -104,17 +104,17 @@ def test_best_a__is_the_middle_of_the_best() -> None:
 
 
 @pytest.mark.parametrize("offline_a", [0.5, None])
-def test_population__is_the_known_nonmembers(
-    monkeypatch: pytest.MonkeyPatch, offline_a: float | None
-) -> None:
+def test_population__is_the_known_nonmembers(offline_a: float | None) -> None:
     """Known members help to choose a where it is left to them, and nobody is compared with them."""
     signals, images = drawn(12, 4), torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
 
-    def read(self: RMIA, view: Any, some: Tensor) -> ReferenceSignals:
-        return signals.of(np.isin(images.flatten(), some.flatten()))
+    class Given(RMIA):
+        name = RMIA.name
 
-    monkeypatch.setattr(RMIA, "read", read)
-    attack = RMIA(offline_a=offline_a)
+        def read(self, view: Any, images: Tensor) -> ReferenceSignals:
+            return signals.of(np.isin(whole.flatten(), images.flatten()))
+
+    whole, attack = images, Given(offline_a=offline_a)
     attack.fit(Untold(), Known(images[:5], images[5:]), rng(0))  # type: ignore[arg-type]
     ratios = {a: attack.ratios(signals, a) for a in ([offline_a] if offline_a else GRID)}
     got = attack.score(Untold(), images)  # type: ignore[arg-type]

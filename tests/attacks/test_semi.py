@@ -24,9 +24,7 @@ from tests.attacks.planted import fitted
 from tests.attacks.test_lira import blanks, client
 
 
-def scores_of(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Any], logits: Any, known: int
-) -> tuple[Scores, Scores]:
+def scores_of(kind: type[Any], logits: Any, known: int) -> tuple[Scores, Scores]:
     """Of members and of others under logits (R + 1, N) in the order of rounds: the first `known`
     images are known members, as many more known non-members, the first half of the rest members."""
     images = blanks(logits.shape[1])
@@ -37,17 +35,15 @@ def scores_of(
         p = 1 / (1 + np.exp(-logits[:, at]))
         return ReferenceSignals(p[-1], p[:-1], np.zeros(p[:-1].shape, dtype=bool))
 
-    monkeypatch.setattr(kind, "read", read)
-    attack = fitted(kind(), None, Known(images[:known], images[known : 2 * known]))
+    given = type("Given", (kind,), {"read": read, "name": kind.name})
+    attack = fitted(given(), None, Known(images[:known], images[known : 2 * known]))
     both = attack.score(None, images[2 * known :])
     return both[: len(both) // 2], both[len(both) // 2 :]
 
 
-def test_score__is_the_ratio_of_the_likelihoods_of_all_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_score__is_the_ratio_of_the_likelihoods_of_all_changes() -> None:
     logits = np.cumsum(rng(0, "walk").standard_normal((5, 40)) * [[1], [2], [1], [3], [1]], axis=0)
-    got = np.concatenate(scores_of(monkeypatch, SeMIRounds, logits, 10))
+    got = np.concatenate(scores_of(SeMIRounds, logits, 10))
     steps = np.array([[logits[r + 1, i] - logits[r, i] for r in range(4)] for i in range(40)])
     null = steps[10:20]
     standard = (steps - np.mean(null, axis=0)) / np.std(null, axis=0)
@@ -70,18 +66,16 @@ def rounds_of(gain: float, wander: float) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize("wander", [0.05, 0.3])
-def test_score__finds_what_the_mean_of_the_early_rounds_dilutes(
-    monkeypatch: pytest.MonkeyPatch, wander: float
-) -> None:
+def test_score__finds_what_the_mean_of_the_early_rounds_dilutes(wander: float) -> None:
     logits, known = rounds_of(0.12, wander)
-    ours = auc(*scores_of(monkeypatch, SeMIRounds, logits, known))
-    theirs = auc(*scores_of(monkeypatch, LiRARounds, logits, known))
+    ours = auc(*scores_of(SeMIRounds, logits, known))
+    theirs = auc(*scores_of(LiRARounds, logits, known))
     assert ours > theirs + 0.01 and ours > 0.75
 
 
-def test_score__of_no_gain_is_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_score__of_no_gain_is_chance() -> None:
     logits, known = rounds_of(0.0, 0.3)
-    value = auc(*scores_of(monkeypatch, SeMIRounds, logits, known))
+    value = auc(*scores_of(SeMIRounds, logits, known))
     assert value == pytest.approx(0.5, abs=0.04)
 
 

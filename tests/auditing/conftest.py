@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.audit import main
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.data.synthetic import Synthetic
-from fedmia.report.figures import draw
+from tests.commands import fedmia
 
 MEMBERS, NONMEMBERS, PIXELS = 26, 40, 8
 RUN = (
@@ -90,21 +88,19 @@ Audit = Callable[..., Audited]
 
 
 @pytest.fixture
-def audit(
-    archives: Sides, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Audit:
-    """`audit(flags, out=None, figures=False, own_images=False)`: run it on the archives and the
-    tiny encoder, where the flags name no others."""
+def audit(archives: Sides) -> Audit:
+    """`audit(flags, out=None, own_images=False, text=False)`: run it on the archives and the tiny
+    encoder, where the flags name no others. Without `out` its report is the one that it prints, and
+    no figure is drawn; with `text` it prints what a terminal shows."""
 
     def run(
-        flags: str, out: Path | None = None, *, figures: bool = False, own_images: bool = False
+        flags: str, out: Path | None = None, *, own_images: bool = False, text: bool = False
     ) -> Audited:
-        if not figures:
-            monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
         line = flags + " "
         if "--config " not in line:
             vectors = "-embeddings " in line
-            line += "" if own_images or vectors or "members " in line else archives.flags
+            others = own_images or vectors or "members " in line.replace("knows nonmembers ", "")
+            line += "" if others else archives.flags
             line += (
                 "" if vectors or "--encoder " in line else "--encoder tests.auditing.brought:tiny "
             )
@@ -112,13 +108,14 @@ def audit(
             line += "" if "--device " in line else "--device cpu "
             line += "--attack.similarity.views 3 " if "similarity," in line else ""
             line += "--threads 1 "
-        arguments = shlex.split(line) + ([] if out is None else ["--out", str(out)])
-        capsys.readouterr()
-        code = main(arguments)
-        printed, err = capsys.readouterr()
-        file = None if out is None else out / "report.json"
-        written = {} if file is None or not file.exists() else json.loads(file.read_text())
-        return Audited(code, printed, err, written)
+        prints = out is None and not text and not {"--json", "--plan"} & {*line.split()}
+        ran = fedmia(f"audit {line}{'--json' * prints}", out)
+        written: dict[str, Any] = {}
+        if out is not None and (out / "report.json").exists():
+            written = json.loads((out / "report.json").read_text())
+        elif prints and ran.out.startswith("{"):
+            written = json.loads(ran.out)
+        return Audited(ran.code, "" if prints and written else ran.out, ran.err, written)
 
     return run
 
@@ -126,3 +123,14 @@ def audit(
 def numbers(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what a clock says."""
     return {k: v for k, v in report.items() if k != "timing"}
+
+
+def kept(out: Path) -> dict[str, int]:
+    """When each score, and each shadow encoder, of a folder was computed."""
+    files = [*out.glob("attacks/*.safetensors"), *out.glob("shadows/*/about.json")]
+    return {f.parent.name if f.suffix == ".json" else f.stem: f.stat().st_mtime_ns for f in files}
+
+
+def anew(out: Path, before: dict[str, int]) -> set[str]:
+    """Those that were computed since, by the names of attacks on the encoder and its control."""
+    return {name for name, at in kept(out).items() if before.get(name) != at}

@@ -31,7 +31,7 @@ def test_encoder__missing_weights_stop_the_audit_unless_allowed(
     done = audit(flags, tmp_path / "A")
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert "tensor '2.bias' is missing (5 of 6 tensors fit); encoder.allow_missing" in done.err
-    done = audit(f"{flags} --allow-missing", tmp_path / "A")
+    done = audit(f"{flags} --allow-missing")
     assert done.code == 0 and done.report["encoder"]["missing"] == ["2.bias"]
     assert any("1 of the encoder's weights are random" in n for n in done.report["notes"])
 
@@ -43,4 +43,4 @@ def test_encoder__one_that_draws_anew_stops_the_audit_unless_allowed(
     done = audit(flags, tmp_path / "A")
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert "answers the same image differently" in done.err and "allow_random" in done.err
-    assert audit(f"{flags} --allow-random", tmp_path / "A").code == 0
+    assert audit(f"{flags} --allow-random").code == 0

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import PIXELS, RUN, Audit, Sides
+from tests.auditing.conftest import PIXELS, Audit, Sides
 from tests.bank import Bank
 from tests.encoders.conftest import save_program
 
@@ -31,7 +31,7 @@ def export(kind: str, folder: Path) -> Path:
 @pytest.mark.parametrize("kind", ["pt2", "onnx"])
 def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None:
     path = export(kind, tmp_path)
-    done = audit(f"--encoder {path} --attacks similarity,lpla,internal,combined", tmp_path / "A")
+    done = audit(f"--encoder {path} --attacks similarity,lpla,internal,combined")
     assert done.code == 0 and done.names() == ["similarity", "lpla"]
     assert done.not_run.keys() == {"internal", "combined"}
     assert all("needs white_box access" in reason for reason in done.not_run.values())
@@ -39,7 +39,7 @@ def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None
     assert done.report["split"]["access"] == "black_box"
     assert len(done.report["controls"]["untrained"]) == 2
     flags = f"--encoder tests.auditing.brought:tiny --checkpoint {tmp_path}/tiny.pth"
-    aucs = [row["auc"] for row in audit(flags, tmp_path / "B").report["attacks"]]
+    aucs = [row["auc"] for row in audit(flags).report["attacks"]]
     assert [row["auc"] for row in done.report["attacks"]] == pytest.approx(aucs, abs=0.02)
 
 
@@ -72,11 +72,11 @@ def test_process__of_its_own_and_no_federation_installed(
     archives: Sides, bank: Bank, tmp_path: Path
 ) -> None:
     """An export, a run with explicit images, and a run with its own."""
-    path, run = export("pt2", tmp_path), bank.run(RUN)
+    path, run = export("pt2", tmp_path), bank.run("central")
     more = "--attacks lpla --threads 1 --device cpu --quiet"
     lines = [
         f"--encoder {path} {archives.flags} {more}",
-        f"--encoder {run} {archives.flags} {more}",
+        f"--encoder {run} {archives.flags} --channels gray {more}",
         f"--encoder {run} {more} --out {tmp_path}/new/AUDIT",
         f"--encoder {run} {more} --seed x",
     ]
@@ -92,7 +92,7 @@ def test_process__of_its_own_and_no_federation_installed(
 
 
 def test_script__is_the_command() -> None:
-    script = ROOT / "scripts" / "audit.sh"
+    script = ROOT / "tools" / "audit.sh"
     done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert script.read_text().endswith('exec "$venv/bin/python" -m fedmia.audit "$@"\n')

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.auditing.conftest import Audit, Sides
+from tests.auditing.conftest import Audit
 
 FLAGS = "--attacks similarity,lpla,stacking,dataset-inference --known 6 "
 
 
-def test_nonmembers__run_what_needs_no_member_and_choose_no_threshold(
-    audit: Audit, archives: Sides, tmp_path: Path
-) -> None:
-    both = audit(FLAGS, tmp_path / "BOTH")
-    alone = audit(f"{archives.flags}{FLAGS} --knows nonmembers --sweep known=3", tmp_path / "ALONE")
+def test_nonmembers__run_what_needs_no_member_and_choose_no_threshold(audit: Audit) -> None:
+    both = audit(FLAGS)
+    alone = audit(f"{FLAGS} --knows nonmembers --sweep known=3")
     assert (both.code, alone.code) == (0, 0)
     assert alone.not_run == {
         name: f"{name} learns from known members, this attacker knows none"

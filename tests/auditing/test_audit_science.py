@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fedmia
 from fedmia.attacks.similarity import Similarity
-from fedmia.cli.command import parse
-from fedmia.cli.commands import AUDIT
-from fedmia.data.cast import KNOWN, SCORED
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.images import deal
-from fedmia.storage.json_rows import to_json
+from tests.auditing.attacks import GIVEN, means, named
 from tests.auditing.conftest import Audit, Sides, numbers, sides, textures, write
 from tests.test_api import made
+
+MEAN = named("Mean")
 
 
 def scores(folder: Path) -> dict[str, list[dict[str, str]]]:
@@ -54,13 +54,12 @@ def test_order__of_the_images_changes_their_places_only(
             assert mine == its
 
 
-@pytest.mark.slow
-def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: Path) -> None:
+def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides) -> None:
     """Members that pose as non-members: what told them as members tells them as non-members."""
     flags = "--attacks similarity,lpla --limit 16 --known 6 "
     swapped = Sides(archives.nonmembers, archives.members)
-    there = audit(flags, tmp_path / "A").report
-    back = audit(flags + swapped.flags, tmp_path / "B").report
+    there = audit(flags).report
+    back = audit(flags + swapped.flags).report
     for a, b in zip(there["attacks"], back["attacks"], strict=True):
         assert a["auc"] != 0.5 and b["n_members"] == 16
         if a["name"] == "similarity":
@@ -69,16 +68,24 @@ def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: 
             assert a["auc"] == pytest.approx(b["auc"], abs=1e-5)
 
 
-def test_roles__no_image_has_two(archives: Sides) -> None:
-    flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
-    roles = deal(parse(AUDIT, flags.split()).settings, None)
-    parts = [roles.pixels(role) for role in (*KNOWN, *SCORED, "spare")]
-    assert [len(p) for p in parts] == [5, 5, 10, 10, 25]
-    role_digests = [d for p in parts for d in digests(p.numpy())]
-    assert len(set(role_digests)) == len(role_digests)
-    with np.load(archives.members) as archive:
-        at = digests(archive["x"].transpose(0, 3, 1, 2)[roles.ids("scored_members")])
-    assert at == digests(roles.pixels("scored_members").numpy())
+def test_roles__no_image_has_two(audit: Audit, archives: Sides, tmp_path: Path) -> None:
+    """And a score stands beside the image that has it."""
+    GIVEN.clear()
+    split = audit(f"--attacks {MEAN} --known 5 --limit 10", tmp_path / "A").report["split"]
+    given = GIVEN[0]
+    known, _ = given.known.both()
+    roles = "known_members", "scored_members", "spare_nonmembers"
+    assert [split[name] for name in roles] == [5, 10, 25]
+    role_digests = digests(torch.cat([known, given.images]).numpy())
+    assert len(role_digests) == 2 * (5 + 10) == len({*role_digests})
+    for truth, side in (("1", "members"), ("0", "nonmembers")):
+        with np.load(getattr(archives, side)) as archive:
+            pixels = archive["x"].transpose(0, 3, 1, 2)
+        rows = scores(tmp_path / "A")[truth]
+        at = [int(row["image"]) for row in rows]
+        assert [float(row[MEAN]) for row in rows] == pytest.approx(means(pixels[at]))
+        mine = given.known.members if truth == "1" else given.known.nonmembers
+        assert {*digests(mine.numpy())} < {*digests(pixels)} - {*digests(pixels[at])}
 
 
 @pytest.mark.slow
@@ -86,7 +93,7 @@ def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
     """A torchvision network that nobody trained, and its untrained control."""
     there = sides(tmp_path, pixels=32)
     flags = "--encoder torchvision:squeezenet1_1 --size 32 --attacks similarity,lpla "
-    done = audit(flags + there.flags, tmp_path / "AUDIT")
+    done = audit(flags + there.flags)
     assert done.code == 0 and done.report["verdict_code"] == "not-established"
     rows = [*done.report["attacks"], *done.report["controls"]["untrained"]]
     intervals = [(row["low"], row["high"]) for row in rows]
@@ -108,14 +115,14 @@ def test_python__reports_what_the_command_line_does(
     flags += "--shadow.epochs 1 --shadow.model smallnet --shadow.size 12 --shadow.momentum 0.5 "
     flags += f"--shadow.model.width 4 --seed 3 --size 8 --encoder {name} --shadow-data npz:"
     flags += str(write(tmp_path / "own.npz", own.images, own.labels))
-    printed = audit(flags, tmp_path / "OUT").report
+    printed = audit(flags).report
     both = [np.load(file) for file in (archives.members, archives.nonmembers)]
     run = fedmia.audit_encoder(
         made(), *((one["x"], one["y"]) for one in both), size=8, name=name, seed=3, threads=1,
         attacks=[Similarity(views=3), "lpla", "encodermi-t"], shadows=1, shadow=SHADOW,
         shadow_data=(own.images, own.labels), quiet=True,
     )  # fmt: skip
-    report = to_json(run.records, exact=True)
+    report = json.loads((run.folder / "report.json").read_text())
     assert [row["name"] for row in report["attacks"]] == ["similarity", "lpla", "encodermi-t"]
     for one in (printed, report):  # what each calls the sides
         one["split"] = {k: v for k, v in one["split"].items() if k not in ("members", "nonmembers")}

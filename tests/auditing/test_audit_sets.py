@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from tests.auditing.conftest import Audited
+from tests.auditing.conftest import Audit
 
-Audit = Callable[..., Audited]
 STATIC = "--known 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
 
 
 @pytest.mark.slow
-def test_audit__the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
+def test_audit__the_whole_data_set(audit: Audit) -> None:
     names = "similarity,ascent-static,dataset-inference"
     flags = f"{STATIC}--attacks {names} --attack.dataset-inference.views 4"
-    done = audit(flags, tmp_path / "out")
+    done = audit(flags)
     assert done.code == 0, done.err
     assert done.report["sets"] == []
     (inference,) = done.report["dataset_inference"]
@@ -25,7 +21,7 @@ def test_audit__the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
     assert (row["client"], row["n"], row["n_nonmembers"]) == (0, 22, 36)
     assert 0 < row["p_value"] == row["p_value_holm"] <= 1 and 0 < row["p_value_untrained"] <= 1
     assert inference["posers"]["n"] == 100 and not inference["void"]
-    alone = audit("--known 4 --attacks dataset-inference", tmp_path / "alone").report
+    alone = audit("--known 4 --attacks dataset-inference").report
     assert alone["attacks"] == [] and len(alone["dataset_inference"]) == 1
     names = ["similarity", "ascent-static", "ascent-static-level"]
     assert done.names() == names

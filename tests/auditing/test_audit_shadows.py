@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -13,66 +10,43 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import AUDIT
-from fedmia.evaluation.audits.prepare import prepare
-from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
-from fedmia.evaluation.audits.shadows import OwnShadows
-from fedmia.settings.errors import InputError
-from fedmia.settings.tree import to_tree
-from fedmia.shadows import train
-from fedmia.shadows.plan import keep_crop_only
-from fedmia.ssl.moco import MoCo, MoCoV2
-from tests.auditing.conftest import RUN, Audit, Sides, numbers, textures, write
-from tests.auditing.test_audit_runs import counted
+from fedmia.ssl.moco import MoCo
+from tests.auditing.attacks import named
+from tests.auditing.conftest import Audit, Sides, anew, kept, numbers, textures, write
 from tests.bank import Bank
 from tests.shadows.conftest import make_plan
 from tests.shadows.conftest import train as shadows
 
 SHADOWS = "--shadows 2 --shadow.epochs 2 --attacks similarity,encodermi-t "
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
 def run(bank: Bank) -> Path:
-    return bank.run(RUN)
+    return bank.run("central")
 
 
-def trainings(monkeypatch: Patch) -> list[int]:
-    """Numbers of the shadows that are trained from now on."""
-    plain, numbers = train.ShadowTraining.train, list[int]()
-
-    def noted(shadow: Any, *rest: Any) -> Any:
-        numbers.append(shadow.index)
-        return plain(shadow, *rest)
-
-    monkeypatch.setattr(train.ShadowTraining, "train", noted)
-    return numbers
+def scored(*names: str) -> set[str]:
+    """Files of attacks, on the encoder and on its control."""
+    return {f"{model}-{name}" for name in names for model in ("main", "untrained")}
 
 
 @pytest.mark.slow
-def test_shadows__of_a_run_are_trained_once(
-    audit: Audit, run: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    out, trained = tmp_path / "AUDIT", trainings(monkeypatch)
-    flags = f"--encoder {run} {SHADOWS}"
+def test_shadows__of_a_run_are_trained_once(audit: Audit, run: Path, tmp_path: Path) -> None:
+    out, flags = tmp_path / "AUDIT", f"--encoder {run} {SHADOWS}"
     done = audit(flags, out, own_images=True)
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"]
     sources = [(r["threshold_source"], r["threshold"]) for r in done.report["attacks"]]
     cut = [n for n in done.report["notes"] if n.startswith("Shadow encoders: queue cut from 4096")]
     assert len(cut) == 1  # in the report, not on the screen alone
     assert sources[0][0] == "known" and sources[1] == ("shadow", 0.0)
-    assert sorted(trained) == [0, 1] and len(list((out / "shadows").iterdir())) == 2
     split = done.report["split"]
-    assert split["scored_members"] == 12 and split["scored_nonmembers"] == 26
-    computed = counted(monkeypatch)
+    assert split["scored_members"] == 24 and split["scored_nonmembers"] == 26
+    before = kept(out)
+    assert len(before) == 4 + 2  # two shadows, and their digests are names
     again = audit(flags + "--attack.encodermi-t.similarity correlation ", out, own_images=True)
-    assert again.code == 0 and computed == ["encodermi-t"] * 2
-    assert len(trained) == 2  # the cache holds both
-    third = audit(flags, tmp_path / "THIRD", own_images=True)
-    assert sorted(trained[2:]) == [0, 1]  # another folder, another cache
+    assert again.code == 0 and anew(out, before) == scored("encodermi-t")  # of the same shadows
+    third = audit(flags, own_images=True)  # without a folder there is no cache
     assert numbers(third.report) == numbers(done.report)
 
 
@@ -82,7 +56,7 @@ BOTH = "--attacks lpla,encodermi-t --attack.encodermi-t.layer avgpool "
 
 @pytest.mark.slow
 def test_files__other_content_under_the_same_name_is_scored_anew(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
+    audit: Audit, tmp_path: Path
 ) -> None:
     """By the attacks that read it alone: LpLA asks for no shadow, EncoderMI for no task."""
     own, task, out = tmp_path / "own.npz", tmp_path / "task.npz", tmp_path / "AUDIT"
@@ -90,8 +64,8 @@ def test_files__other_content_under_the_same_name_is_scored_anew(
     flags += f"--shadow-data npz:{own} --attack.baseline-a.downstream_file {task} "
     flags += "--attack.baseline-a.epochs 1 "
     pool, other = textures(20, seed=8), textures(20, seed=9)
-    computed, shadowed = counted(monkeypatch), ["encodermi-t", "baseline-a"]
-    for images, labels, of_task, anew in (
+    shadowed = ["encodermi-t", "baseline-a"]
+    for images, labels, of_task, new in (
         (pool.images, pool.labels, pool, ["lpla", *shadowed]),
         (pool.images, pool.labels, pool, []),
         (other.images, pool.labels, pool, shadowed),
@@ -100,10 +74,10 @@ def test_files__other_content_under_the_same_name_is_scored_anew(
     ):
         write(own, images, labels)
         write(task, of_task.images, of_task.labels)
+        before = kept(out)
         done = audit(flags, out)
         assert done.names() == ["lpla", *shadowed]
-        assert computed == anew * 2
-        computed.clear()
+        assert {n for n in anew(out, before) if "-" in n} == scored(*new)
     assert done.report["split"]["scored_nonmembers"] == 34  # none were set apart for shadows
     assert done.report["config"]["shadow"]["data"] == f"npz:{own}"
     own.unlink()
@@ -113,7 +87,7 @@ def test_files__other_content_under_the_same_name_is_scored_anew(
 
 @pytest.mark.slow
 def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
+    audit: Audit, tmp_path: Path
 ) -> None:
     for seed in (0, 1):
         audit(f"{DATA}{BOTH}--shadow.seed {seed} ", tmp_path / f"SEED{seed}")
@@ -122,64 +96,28 @@ def test_shadow_encoders__others_under_the_same_name_are_scored_anew(
     copytree(tmp_path / "SEED0" / "shadows", brought)
     first = audit(flags, out)
     assert first.names() == ["lpla", "encodermi-t"]
-    computed = counted(monkeypatch)
-    assert numbers(audit(flags, out).report) == numbers(first.report) and computed == []
+    before = kept(out)
+    assert numbers(audit(flags, out).report) == numbers(first.report) and not anew(out, before)
     rmtree(brought)
     copytree(tmp_path / "SEED1" / "shadows", brought)
     again = audit(flags, out)
     assert again.names() == ["lpla", "encodermi-t"]
-    assert computed == ["lpla", "encodermi-t"] * 2  # other non-members are left to score
-    assert numbers(again.report) == numbers(audit(flags, tmp_path / "OTHER").report)
+    assert anew(out, before) == scored("lpla", "encodermi-t")  # other non-members are left to score
+    assert numbers(again.report) == numbers(audit(flags).report)
     next(brought.glob("*/encoder.safetensors")).write_bytes(b"cut")
     broken = audit(flags, out)
     assert broken.names() == ["lpla"] and "is damaged" in broken.not_run["encodermi-t"]
 
 
-def test_shadows__that_cannot_be_trained_fail_once(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    calls: list[int] = []
-
-    def diverge(*_: object) -> None:
-        calls.append(1)
-        raise InputError("shadow-0 diverged in epoch 1")
-
-    monkeypatch.setattr(train.ShadowTraining, "train", diverge)
+def test_shadows__that_cannot_be_trained_fail_once(audit: Audit) -> None:
     flags = "--attacks encodermi-t,encodermi-v,lpla --shadows 1 "
-    unknown = audit(flags, tmp_path / "UNKNOWN")
+    unknown = audit(flags)
     assert "the target's architecture is not recorded" in unknown.not_run["encodermi-t"]
-    done = audit(flags + "--shadow.knowledge data --shadow.model smallnet ", tmp_path / "AUDIT")
-    assert done.code == 0 and done.names() == ["lpla"] and len(calls) == 1
-    assert done.not_run == dict.fromkeys(
-        ("encodermi-t", "encodermi-v"), "shadow-0 diverged in epoch 1"
-    )
-
-
-@pytest.mark.slow
-def test_shadows__interrupted_go_on_where_they_stopped(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    plain = train.ShadowTraining.train
-
-    def second_is_cut(shadow: Any, *rest: Any) -> Any:
-        if shadow.index == 1:
-            os.kill(os.getpid(), signal.SIGINT)  # this thread is not the one that handles it
-            time.sleep(0.1)
-        return plain(shadow, *rest)
-
-    flags = "--shadows 2 --shadow.epochs 2 --shadow.knowledge data --shadow.model smallnet "
-    flags += "--attacks lpla,encodermi-t,similarity"
-    out = tmp_path / "AUDIT"
-    with monkeypatch.context() as patch:
-        patch.setattr(train.ShadowTraining, "train", second_is_cut)
-        patch.setattr(train, "count_cores", lambda: 1)  # one after the other
-        done = audit(flags, out)
-    assert done.code == 130 and done.names() == ["lpla"]
-    assert "interrupted" in done.not_run["encodermi-t"] and "interrupted" in done.not_run[
-        "similarity"]  # fmt: skip
-    trained = trainings(monkeypatch)
-    again = audit(flags, out)
-    assert again.code == 0 and len(again.report["attacks"]) == 3 and trained == [1]
+    known = "--shadow.knowledge data --shadow.model smallnet --shadow.epochs 3 --shadow.lr 1e30 "
+    done = audit(flags + known)
+    assert done.code == 0 and done.names() == ["lpla"]
+    first, other = (done.not_run[f"encodermi-{kind}"] for kind in "tv")
+    assert first == other and "diverged in epoch" in first
 
 
 DATA_ALONE = "--shadows 1 --shadow.knowledge data "
@@ -231,19 +169,15 @@ def test_shadows__bad_input_is_one_line(
 
 @pytest.mark.parametrize("knowledge", [("data", "algorithm"), ("data", "architecture")])
 def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
-    knowledge: tuple[str, ...], archives: Sides, tmp_path: Path
+    knowledge: tuple[str, ...], audit: Audit, tmp_path: Path
 ) -> None:
     """Without the algorithm the crop alone, as when they were trained, not the target's views."""
     pool = torch.from_numpy(textures(8, seed=8).images)
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
-    flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
-    settings, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
-    released, audit_split = prepare(settings, cpu)
-    given = ProvidedShadows(settings, audit_split)
-    own = OwnShadows(settings, released, audit_split, None, cpu, print, print, bool, given)
-    known = "algorithm" in knowledge
-    assert own.augment() == (MoCo().augment if known else keep_crop_only(MoCoV2().augment))
-    assert own.augment().jitter_p == float(known)
+    done = audit(f"--attacks {named('Mean')} --shadow-encoders {tmp_path}")
+    views, known = done.report["config"]["views"], "algorithm" in knowledge
+    assert views["jitter_p"] == float(known) and views["crop_min"] < 1
+    assert (views["flip"] == MoCo().augment.flip) is known
 
 
 @pytest.mark.slow
@@ -256,7 +190,7 @@ def test_shadows__of_another_size_serve_attacks_that_show_them_their_own_images(
     for name in ("lira", "baseline-a"):
         assert "trained on 3x4x4, and to the target, audited on 3x8x8" in done.not_run[name]
     given = f"{attacks}--shadow-encoders {out}/shadows --attack.encodermi-t.layer avgpool "
-    assert audit(given, tmp_path / "GIVEN").names() == ["encodermi-t"]
+    assert audit(given).names() == ["encodermi-t"]
 
 
 @pytest.mark.slow
@@ -278,21 +212,21 @@ def test_shadows__have_options_of_their_own(audit: Audit, tmp_path: Path) -> Non
     assert train.items() <= about["train"].items()
 
 
-def test_shadows__options_of_a_stand_in_go_with_it(archives: Sides, tmp_path: Path) -> None:
-    first = "--shadows 1 --shadow.knowledge data --shadow.ssl mocov2 --shadow.ssl.dim 12 "
-    first += f"--shadow.model.width 6 --encoder tests.auditing.brought:tiny {archives.flags}"
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(to_tree(parse(AUDIT, first.split()).settings)))
+def test_shadows__options_of_a_stand_in_go_with_it(audit: Audit, tmp_path: Path) -> None:
+    first = (
+        f"{DATA.replace('--shadow.model smallnet ', '')}--shadow.ssl mocov2 --attacks encodermi-t "
+    )
+    assert audit(f"{first} --shadow.ssl.dim 12 --shadow.model.width 6", tmp_path / "A").code == 0
 
     def over(flags: str) -> dict[str, Any]:
-        shadow = parse(AUDIT, f"--config {file} {flags}".split()).settings.shadow
-        return {k: v for k, v in shadow.training.items() if k != "knowledge"}
+        own = audit(f"--config {tmp_path}/A/config.yaml {flags}").report["config"]["shadow"]
+        return {k: own[k] for k in ("ssl", "ssl.dim", "model") if k in own}
 
-    usual = {"ssl": "mocov2", "ssl.dim": 12, "model.width": 6}
+    usual = {"ssl": "mocov2", "ssl.dim": 12, "model": {"width": 6}}
     assert over("") == usual
-    assert over("--shadow.model.norm batch") == {**usual, "model.norm": "batch"}
-    assert over("--shadow.ssl simclr") == {"ssl": "simclr", "model.width": 6}
-    assert over("--shadow.ssl simclr --shadow.ssl.dim 9")["ssl.dim"] == 9
+    assert over("--shadow.model.norm batch") == usual | {"model": {"width": 6, "norm": "batch"}}
+    assert over("--shadow.ssl simclr") == {"ssl": "simclr", "model": {"width": 6}}
+    assert over("--shadow.ssl simclr --shadow.ssl.dim 9") == usual | {"ssl": "simclr", "ssl.dim": 9}
 
 
 def test_shadows__of_their_own_size_train_on_no_image_under_attack(
@@ -311,22 +245,23 @@ def test_shadows__of_their_own_size_train_on_no_image_under_attack(
     assert trained == {x.tobytes() for x in own.images[20:]}
 
 
-@pytest.mark.slow
 def test_run__its_own_images(audit: Audit, run: Path, tmp_path: Path) -> None:
-    whole = audit(f"--encoder {run}", tmp_path / "WHOLE", own_images=True)
+    flags = f"--encoder {run} --attacks {named('Mean')} "
+    whole = audit(flags, own_images=True)
     assert whole.code == 0 and whole.report["split"]["scored_nonmembers"] == 52
     assert "Members and non-members are those of the run itself." in whole.report["notes"]
-    part = audit(f"--encoder {run}@1 --limit 10 --known 3", tmp_path / "PART", own_images=True)
+    part = audit(f"{flags}--limit 10 --known 3", tmp_path / "PART", own_images=True)
     split = part.report["split"]
     assert [split[f"scored_{s}"] for s in ("members", "nonmembers")] == [10, 10]
     assert split["known_members"] == 3
     # Neighbours in a data source may be alike: the limit must not take the first ones.
-    ids = [int(line.split(",")[0]) for line in
-           (tmp_path / "PART" / "scores.csv").read_text().splitlines()[11:]]  # fmt: skip
-    rest = [int(line.split(",")[0]) for line in
-            (tmp_path / "WHOLE" / "scores.csv").read_text().splitlines()[13:]]  # fmt: skip
+    ids, rest = (
+        [int(line.split(",")[0]) for line in (folder / "scores.csv").read_text().splitlines()[1:]]
+        for folder in (tmp_path / "PART", run)
+    )
+    ids, rest = ids[10:], rest[24:]
     assert set(ids) < set(rest) and ids != sorted(rest)[:10]
-    large = audit(f"--encoder {run} --size 16", tmp_path / "LARGE", own_images=True)
+    large = audit(f"{flags}--size 16", own_images=True)
     assert large.code == 0 and large.report["split"]["size"] == 16
-    done = audit(f"--encoder {run} --known 30", tmp_path / "NEW", own_images=True)
-    assert done.code == 2 and "split.known (--known) 30: the run has 4 known members" in done.err
+    done = audit(f"{flags}--known 30", own_images=True)
+    assert done.code == 2 and "split.known (--known) 30: the run has 8 known members" in done.err

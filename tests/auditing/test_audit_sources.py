@@ -11,19 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import AUDIT
-from fedmia.data.cast import Cast
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.images import deal
-from fedmia.records.note import Note
-from fedmia.report.words.notes import in_words, sentences
-from fedmia.settings.errors import InputError
+from tests.auditing.attacks import GIVEN, named
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
-COUNTS = {"members": MEMBERS, "nonmembers": NONMEMBERS}
+MEAN = named("Mean")
 
 
 def pictures() -> dict[str, np.ndarray]:
@@ -62,10 +57,6 @@ def flags(kind: str, folder: Path, **more: list[bytes]) -> str:
     return found
 
 
-def dealt(line: str) -> Cast:
-    return deal(parse(AUDIT, f"--encoder x {line}".split()).settings, None)
-
-
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The files that have been opened: once for their header, and to be decoded."""
@@ -81,43 +72,53 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
 def test_sources__decode_only_what_a_role_uses(
-    kind: str, tmp_path: Path, seen: list[bytes]
+    kind: str, audit: Audit, tmp_path: Path, seen: list[bytes]
 ) -> None:
-    line = flags(kind, tmp_path) + "--known 3 --limit 5 "
-    roles = dealt(line)
+    GIVEN.clear()
+    line = flags(kind, tmp_path) + f"--attacks {MEAN} --known 3 --limit 5 "
+    split = audit(line).report["split"]
     opened = Counter(seen)
     assert len(opened) == MEMBERS + NONMEMBERS and set(opened.values()) == {1, 2}
     assert sum(count == 2 for count in opened.values()) == 2 * (3 + 5)
-    assert roles.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(roles.pixels("spare"))
-    scored = roles.pixels("scored_nonmembers").numpy().transpose(0, 2, 3, 1)
-    assert np.array_equal(scored, pictures()["nonmembers"][roles.ids("scored_nonmembers")])
+    assert split["spare_nonmembers"] == NONMEMBERS - 8
+    every = np.concatenate([*pictures().values()]).transpose(0, 3, 1, 2)
+    roles = [digests(torch.cat([one.known.both()[0], one.images]).numpy()) for one in GIVEN[:1]]
+    assert {*roles[0]} < {*digests(every)} and len({*roles[0]}) == 2 * (3 + 5)
     seen.clear()
-    with_shadows = dealt(line + "--shadows 2")
+    GIVEN.clear()
+    shadows = "--shadows 1 --shadow.epochs 1 --shadow.knowledge data --shadow.model smallnet "
+    assert audit(f"{line.replace(MEAN, f'{MEAN},encodermi-t')} {shadows}").code == 0
     decoded = sum(count == 2 for count in Counter(seen).values())
-    assert decoded == 3 + 5 + NONMEMBERS and len(with_shadows.pixels("spare")) == NONMEMBERS - 8
-    for role in ("known_members", "scored_members", "known_nonmembers"):
-        assert digests(roles.pixels(role).numpy()) == digests(with_shadows.pixels(role).numpy())
+    assert decoded == 3 + 5 + NONMEMBERS
+    again = digests(torch.cat([GIVEN[0].known.both()[0], GIVEN[0].images]).numpy())
+    assert len({*roles[0]} - {*again}) <= 5  # all non-members are scored but half of the rest
 
 
-def test_sources__copies_that_are_encoded_otherwise_have_one_role(tmp_path: Path) -> None:
+def test_sources__copies_that_are_encoded_otherwise_have_one_role(
+    audit: Audit, tmp_path: Path
+) -> None:
     again = [encoded(x, level=0) for x in pictures()["members"]]
-    roles = dealt(flags("folder", tmp_path, members=again) + "--known 3")
-    assert len(roles.pixels("scored_members")) == MEMBERS - 3
-    assert f"{MEMBERS} byte-equal copies among the members left out." in sentences(roles.notes)
+    line = flags("folder", tmp_path, members=again) + f"--known 3 --attacks {MEAN}"
+    report = audit(line).report
+    assert report["split"]["scored_members"] == MEMBERS - 3
+    assert f"{MEMBERS} byte-equal copies among the members left out." in report["notes"]
 
 
-def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(tmp_path: Path) -> None:
+def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(
+    audit: Audit, tmp_path: Path
+) -> None:
     again = [encoded(pictures()["members"][7], level=0)]
-    want = f"share 1 byte-equal images .the first: member 7, non-member {NONMEMBERS}"
-    with pytest.raises(InputError, match=want):
-        dealt(flags("parquet", tmp_path, nonmembers=again) + "--known 3")
+    done = audit(flags("parquet", tmp_path, nonmembers=again) + "--known 3")
+    want = f"share 1 byte-equal images (the first: member 7, non-member {NONMEMBERS}"
+    assert done.code == 2 and want in done.err
 
 
 def test_sources__unreadable_ones_are_left_out_where_that_is_asked_and_counted(
     audit: Audit, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=f"^nonmembers: parquet: .*row {NONMEMBERS}: cannot"):
-        dealt(flags("parquet", tmp_path, nonmembers=[b"no image"]))
+    done = audit(flags("parquet", tmp_path, nonmembers=[b"no image"]))
+    assert done.code == 2 and f"row {NONMEMBERS}: cannot" in done.err
+    assert done.err.startswith("fedmia: error: nonmembers: parquet: ")
     (tmp_path / "folders").mkdir()
     line = flags("folder", tmp_path / "folders", members=[b"no image"] * 3)
     done = audit(line, tmp_path / "A")
@@ -126,11 +127,12 @@ def test_sources__unreadable_ones_are_left_out_where_that_is_asked_and_counted(
         "3 images (" in done.err
         and "data.skip_unreadable (--skip-unreadable) leaves them out" in done.err
     )
-    done = audit(f"{line} --skip-unreadable", tmp_path / "A")
+    done = audit(f"{line} --skip-unreadable")
     assert done.code == 0, done.err
+    shown = audit(f"{line} --skip-unreadable", text=True).err
     split = done.report["split"]
     assert split["known_members"] + split["scored_members"] == MEMBERS
-    assert "3 images" in done.err and any("3 images" in note for note in done.report["notes"])
+    assert "3 images" in shown and any("3 images" in note for note in done.report["notes"])
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
@@ -138,11 +140,8 @@ def test_sources__without_labels_are_audited_without_probes(
     kind: str, audit: Audit, tmp_path: Path
 ) -> None:
     line = flags(kind, tmp_path) + "--known 4 --attacks similarity,baseline-b"
-    done = audit(line, tmp_path / "out")
+    done = audit(line)
     assert done.code == 0, done.err
-    assert done.report["notes"].count(in_words(Note("no-labels"))) == 1
+    assert sum("The images have no labels" in note for note in done.report["notes"]) == 1
     assert done.report["utility"]["knn"] is None and done.report["utility"]["linear"] is None
     assert done.names() == ["similarity"] and "baseline-b" in done.not_run
-    roles = dealt(line)
-    with pytest.raises(InputError, match="needs the images' true classes"):
-        roles.labels.of(roles.pixels("scored_members"))

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fedmia.attacks.lpla import LpLA
 from fedmia.settings import registry
-from fedmia.storage.results import read
-from tests.auditing.conftest import Audit
-from tests.auditing.test_audit_runs import breaks, counted, fail
-
-Rows = list[dict[str, Any]]
+from tests.auditing.attacks import acting, fail, named
+from tests.auditing.conftest import Audit, anew, kept
 
 
-@pytest.mark.slow
-def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
+def test_known__rows_table_and_figure_and_rows_are_kept(audit: Audit, tmp_path: Path) -> None:
+    """Rows that a later audit adds are those of one that has them from the start."""
     out = tmp_path / "AUDIT"
-    done = audit("--known 6 --sweep known=3,6,9", out, figures=True)
-    assert done.code == 0
-    rows: Rows = done.report["sweep"]
+    audit("--known 6", out)
+    before = kept(out)
+    done = audit("--known 6 --sweep known=3,6,9", out)
+    assert done.code == 0 and not {"main-similarity", "main-lpla"} & anew(out, before)
+    rows = done.report["sweep"]
+    assert rows == audit("--known 6 --sweep known=3,6,9").report["sweep"]
     assert [(r["value"], r["attack"]) for r in rows] == [
         (value, name) for value in (3, 6, 9) for name in ("similarity", "lpla")
     ]
@@ -36,10 +35,12 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
         # Similarity learns nothing; LpLA with all that is known is the attack itself.
         assert same == (row["attack"] == "similarity" or row["value"] == 6)
         assert scored["low"] <= scored["auc_ci"][0] <= scored["auc"] <= scored["auc_ci"][1]
-    numbers = [r for r in read(out) if r["metric"] == "auc" and r["subject"].startswith("sweep/")]
-    assert [
-        (r["subject"], r["attack"], r["value"], r["ci_low"], r["ci_high"]) for r in numbers
-    ] == [
+    with (out / "table.csv").open(newline="") as file:
+        table = [r for r in csv.DictReader(file)
+                 if r["metric"] == "auc" and r["subject"].startswith("sweep/")]  # fmt: skip
+    got = [(r["subject"], r["attack"], *(float(r[n]) for n in ("value", "ci_low", "ci_high")))
+           for r in table]  # fmt: skip
+    assert got == [
         (f"sweep/known/{r['value']}", r["attack"], r["scored"]["auc"], *r["scored"]["auc_ci"])
         for r in rows
         if r["known"] is not None
@@ -49,39 +50,27 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
     section = page[page.index("<h2>Sweep</h2>") :]
     assert "not run: only 6 images a side are known" in section[: section.index("</section>")]
     assert "<img" in section[: section.index("</section>")]
-
-
-@pytest.mark.slow
-def test_resume__a_sweep_is_added_and_its_rows_are_kept(
-    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "AUDIT"
-    audit("--known 6", out)
-    with monkeypatch.context() as patch:
-        computed = counted(patch)
-        done = audit("--known 6 --sweep known=3,4", out)
-        assert done.code == 0 and computed == ["similarity", "lpla"] * 2
-        again = audit("--known 6 --sweep known=3,4", out)
-        assert len(computed) == 4 and again.report["sweep"] == done.report["sweep"]
     assert "already holds" in audit("--known 6 --sweep known=3", out).err
 
 
-@pytest.mark.slow
-def test_broken_attack__in_a_sweep_costs_its_own_row(
-    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    audit("--known 6", tmp_path / "AUDIT")
-    breaks(LpLA, fail, monkeypatch)
-    done = audit("--known 6 --sweep known=4", tmp_path / "AUDIT")
+def test_broken_attack__in_a_sweep_costs_its_own_row(audit: Audit) -> None:
+    calls = []
+
+    def later() -> None:
+        calls.append(1)
+        if len(calls) > 3:  # the encoder's images, its threshold's, and the control's
+            fail()
+
+    with acting("Other", later):
+        done = audit(f"--attacks {named('Mean', 'Other')} --known 6 --sweep known=4")
     assert done.code == 1 and len(done.report["attacks"]) == 2
     assert [r["not_run"] is None for r in done.report["sweep"]] == [True, False]
     assert "failed: ZeroDivisionError" in done.report["sweep"][1]["not_run"]
 
 
-@pytest.mark.slow
-def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
+def test_query_budget__rows_keep_to_it(audit: Audit) -> None:
     flags = "--attacks similarity,lpla,internal --limit 10 --known 14 "
-    done = audit(f"{flags} --sweep query_budget=30,70,150", tmp_path / "AUDIT")
+    done = audit(f"{flags} --sweep query_budget=30,70,150")
     assert done.code == 0 and [r["queries"] for r in done.report["attacks"]][:2] == [144, 48]
     assert not any("query budget" in n for n in done.report["notes"])
     rows = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
@@ -94,12 +83,11 @@ def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
         assert row["not_run"] or row["scored"]["queries"] <= budget
 
 
-@pytest.mark.slow
 def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
-    audit: Audit, tmp_path: Path
+    audit: Audit,
 ) -> None:
     flags = "--attacks similarity,lpla --limit 10 --known 14 --query-budget 40"
-    done = audit(flags, tmp_path / "AUDIT")
+    done = audit(flags)
     assert done.names() == ["lpla"] and done.report["attacks"][0]["queries"] == 40
     assert "lpla: the query budget of 40 leaves 10 known images a side." in done.report["notes"]
     assert done.report["controls"]["untrained"][0]["queries"] == 40
@@ -109,14 +97,14 @@ def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
 
 @pytest.mark.slow(seconds=13)
 def test_query_budget__every_attack_is_run_or_said_and_keeps_to_it(
-    audit: Audit, tmp_path: Path
+    audit: Audit,
 ) -> None:
     """Four fifths of what each needs without one; where that does not suffice it is said."""
     every = registry.names("attack")
     flags = "--limit 10 --known 14"
     brief = {name: f"--attack.{name}.steps 9" for name in ("sd-mi", "fe-mi")}  # no query is less
     all_brief = " ".join(brief.values())
-    done = audit(f"--attacks {','.join(every)} {flags} {all_brief}", tmp_path / "FREE")
+    done = audit(f"--attacks {','.join(every)} {flags} {all_brief}")
     assert done.code == 0 and len(done.names()) >= 9
     assert done.report["timing"]["by_attack"].keys() >= set(done.names())
     known = ("shadow encoders", "fedmia simulate", "the parts of its map")

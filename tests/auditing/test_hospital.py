@@ -13,15 +13,13 @@ from pathlib import Path
 import pytest
 
 import fedmia
-from fedmia.audit import main
+from tests.commands import fedmia as command
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "hospital.py"
 
 
 @pytest.mark.slow
-def test_hospital__one_command_to_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hospital__one_command_to_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     subprocess.run([sys.executable, SCRIPT, "HOSPITAL"], check=True, timeout=600)
     names = [path.name for path in Path("HOSPITAL/bilder").iterdir()]
@@ -29,13 +27,13 @@ def test_hospital__one_command_to_a_report(
     assert any(name != unicodedata.normalize("NFC", name) for name in names)
     line = "--encoder HOSPITAL/encoder.pt2 --members list:HOSPITAL/Aufnahmen.csv --out AUDIT"
     flags = "--attacks similarity --attack.similarity.views 3 --limit 120 --device cpu --threads 1"
-    monkeypatch.setattr(sys, "argv", ["fedmia audit", *line.split(), *flags.split()])
-    assert main(sys.argv[1:]) == 2 and not Path("AUDIT").exists()
-    error, announced, command = capsys.readouterr().err.splitlines()
+    refused = command(f"audit {line} {flags}")
+    assert refused.code == 2 and not Path("AUDIT").exists()
+    error, announced, way = refused.err.splitlines()
     assert "pixel_range" in error and announced.endswith("this line would do:")
-    arguments = shlex.split(command)
+    arguments = shlex.split(way)
     assert arguments[-2:] == ["--pixel-range", "0,4095"]
-    assert main(arguments[arguments.index("--encoder") :]) == 0
+    assert command(["audit", *arguments[arguments.index("--encoder") :]]).code == 0
     report = json.loads(Path("AUDIT/report.json").read_text())
     (row,) = report["attacks"]
     assert row["n_member_subjects"] and report["config"]["groups"] == "Patient"

@@ -53,7 +53,7 @@ def own_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_outside__a_form_in_one_file_is_audited(
     own_forms: str, audit: Audit, tmp_path: Path
 ) -> None:
-    done = audit(f"--encoder {own_forms} --attacks similarity,internal", tmp_path / "A")
+    done = audit(f"--encoder {own_forms} --attacks similarity,internal")
     assert done.code == 0 and done.names() == ["similarity", "internal"]
     assert done.report["subject"] == "the encoder filters.txt"
     assert done.report["config"]["encoder"]["name"] == own_forms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import sqlite3
@@ -25,7 +24,6 @@ from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.http import TRIES
 from fedmia.encoders.memory import load_module
 from fedmia.settings.errors import InputError
-from fedmia.storage.durable import WAYS_ROUND, DiskError
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, numbers
 
@@ -68,6 +66,16 @@ class Api:
         return sum(map(len, self.batches))
 
 
+def sleeps(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """This thread sleeps so; others, such as the heartbeat's, as they do."""
+    real, own = time.sleep, threading.current_thread()
+
+    def by_thread(seconds: float) -> None:
+        (sleep if threading.current_thread() is own else real)(seconds)
+
+    monkeypatch.setattr(time, "sleep", by_thread)
+
+
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     class Handler(BaseHTTPRequestHandler):
@@ -81,7 +89,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    sleeps(monkeypatch, lambda seconds: None)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served = Api(server.server_address[:2])
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -138,7 +146,7 @@ def test_api__its_plan_says_how_many_images_it_sends_and_would_send(
 
 def test_api__that_fails_midway_is_gone_on_with(api: Api, audit: Audit, tmp_path: Path) -> None:
     flags = f"--encoder {api.url} --batch 8 --known 6"
-    whole = audit(flags, tmp_path / "whole").report
+    whole = audit(flags).report
     asked = len(api.headers)
     api.script = lambda count: (503, b"") if count > asked + 25 else None
     broken = audit(flags, tmp_path / "A")
@@ -230,7 +238,7 @@ def test_function__that_fails_on_some_images_is_not_taken_for_an_answer(failure:
     encoder = load_module(embed, LoadOptions(size=8)).method.encoder
     fine, odd = (torch.full((2, 3, 8, 8), value) for value in (0.5, 1.0))
     assert encoder(fine).shape == (2, 5) and encoder(0 * fine).shape == (2, 5)
-    with pytest.raises(DiskError, match="zeros, NaN or infinity to 1 of .* it fails on these"):
+    with pytest.raises(OSError, match="zeros, NaN or infinity to 1 of .* it fails on these"):
         encoder(torch.cat([fine, odd[:1]]))
 
 
@@ -257,22 +265,24 @@ def test_function__of_a_session_is_audited_in_batches_at_a_rate(
         with torch.no_grad():
             return network(torch.from_numpy(images)).tolist()
 
-    monkeypatch.setattr(time, "sleep", waited.append)
+    sleeps(monkeypatch, waited.append)
     sides = [f"npz:{side}" for side in (archives.members, archives.nonmembers)]
     options: dict[str, Any] = {"attacks": ["similarity", "lpla"], "known": 6, "quiet": True}
+    options |= {"threads": 1, "attack": {"similarity": {"views": 3}}}
     own = fedmia.audit_encoder(network, *sides, mean=0, std=1, **options)
     limits = {"batch": 7, "rate": 10.0, "out": tmp_path / "F"}
     run = fedmia.audit_encoder(embed, *sides, **limits, **options)
     assert run.attacks["auc"].equals(own.attacks["auc"])
     # Some processors round a batch of another size differently, and lpla standardises norms.
     np.testing.assert_allclose(run.scores.to_numpy(float), own.scores.to_numpy(float), rtol=1e-3)
-    assert max(map(len, asked)) == 7 and sum(wait > 0 for wait in waited) > len(asked) / 2
+    assert max(map(len, asked)) == 7
+    assert sum(wait > 0.1 for wait in waited) > len(asked) / 2
     config = run.records.config
     assert config["encoder"]["name"].startswith("in memory: embed (function ")
     assert (config["encoder"]["batch"], config["encoder"]["rate"]) == (7, 10.0)
     before = len(asked)
-    fedmia.audit_encoder(embed, *sides, **limits, **(options | {"attacks": ["lpla"]}))
-    assert len(asked) - before < before / 10  # a first look; the rest is on the disk
+    fedmia.audit_encoder(embed, *sides, **limits, **(options | {"attacks": ["lpla"], "attack": {}}))
+    assert len(asked) - before < before / 2  # a first look; the rest is on the disk
     with pytest.raises(InputError, match="already holds another run or audit"):
         fedmia.audit_encoder(lambda images: embed(images), *sides, **limits, **options)
 
@@ -316,13 +326,13 @@ def remember(api: Api, file: Path) -> Any:
 
 def test_answers__an_error_of_the_system_is_none_of_the_file(api: Api, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(DiskError, match=WAYS_ROUND[errno.EISDIR]):
+    with pytest.raises(OSError, match="a folder is in its place"):
         remember(api, tmp_path / "folder")
     answers = remember(api, file := tmp_path / "answers.sqlite")._answers
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     answers._open.execute("PRAGMA busy_timeout = 0")
-    with pytest.raises(DiskError, match="database is locked"):
+    with pytest.raises(OSError, match="database is locked"):
         answers.store({b"1": bytes(4)})
 
 
@@ -348,7 +358,7 @@ def test_proxy__of_the_environment_is_named_and_not_asked_for_this_machine(
     monkeypatch.setenv("no_proxy", "inside.example")
     assert http.find_proxy(url).removeprefix("http://") == proxy
     if proxy:
-        with pytest.raises(DiskError) as error:
+        with pytest.raises(OSError) as error:
             http.Api(url, 1)(np.zeros((1, 3, 2, 2), np.float32))
         assert "refused" in str(error.value) and f"the proxy {http.find_proxy(url)}" in str(
             error.value

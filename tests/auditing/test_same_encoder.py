@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fedmia
-from fedmia.api import view
 from fedmia.attacks.base import Known
-from fedmia.report.figures import draw
 from fedmia.settings import registry
 from tests.auditing.conftest import Sides
 from tests.auditing.test_remote import CONSTANTS, Api, api, module
@@ -27,9 +25,8 @@ Images = list[np.ndarray]
 
 
 @pytest.fixture
-def images(archives: Sides, monkeypatch: pytest.MonkeyPatch) -> Images:
-    """uint8 (N, 3, 8, 8) of members and of others; no figures are drawn of them."""
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+def images(archives: Sides) -> Images:
+    """uint8 (N, 3, 8, 8) of members and of others."""
     files = archives.members, archives.nonmembers
     return [np.load(file)["x"].transpose(0, 3, 1, 2) for file in files]
 
@@ -60,7 +57,7 @@ def assert_same(ours: fedmia.Run, theirs: fedmia.Run, attacks: list[str]) -> Non
 
 def assert_vectors_same(ours: fedmia.Run, images: Images, encoder: nn.Module, **how: Any) -> None:
     """The vectors of an encoder, in files or memory, have its scores."""
-    box = view(encoder, seed=SEED, **how)
+    box = fedmia.view(encoder, seed=SEED, **how)
     sides = [torch.from_numpy(one) for one in images]
     views = [box.embed_views(one, VIEWS) for one in sides]
     assert_same(ours, fedmia.audit_embeddings(*views, **options(DRAWN)), DRAWN)

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmia import simulate
-from fedmia.report.figures import draw
-from fedmia.runs import open_run
+from fedmia import open_run
 from tests.auditing.conftest import Audit, textures
+from tests.commands import fedmia
 
 COUNT, SIZE = 60, 8
 
@@ -47,12 +46,10 @@ def traces(folders: Path) -> Iterator[bytes]:
 
 
 def test_images__are_in_no_file_unless_they_are_asked_for(
-    audit: Audit, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audit: Audit, folders: Path, tmp_path: Path
 ) -> None:
-    every = draw.figures  # of which two are enough
-    monkeypatch.setattr(draw, "figures", lambda *of: {n: every(*of)[n] for n in ("roc", "exposed")})
     plain, told = tmp_path / "plain", [*traces(folders)]
-    assert audit(flags(folders), plain, figures=True).code == 0
+    assert audit(flags(folders), plain).code == 0
     files = [f for f in plain.rglob("*") if f.is_file()]
     assert {"exposed.csv", "report.html", "table.parquet"} <= {f.name for f in files}
     for file in files:
@@ -61,7 +58,7 @@ def test_images__are_in_no_file_unless_they_are_asked_for(
     assert not [*plain.rglob("exposed.p*")]
     assert "show_images" not in (plain / "config.yaml").read_text()
     # The same audit goes on, and shows them.
-    done = audit(f"{flags(folders)}--show-images", plain, figures=True)
+    done = audit(f"{flags(folders)}--show-images", plain)
     assert done.code == 0 and "continued" not in done.err
     rows = done.report["exposed"]
     of_file = {f.name: f for f in folders.rglob("*.png")}
@@ -91,11 +88,11 @@ def test_images__of_vectors_cannot_be_shown(audit: Audit, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_images__of_a_run_are_shown(folders: Path, tmp_path: Path) -> None:
     line = (
-        f"--data folder:{folders}/in --clients 2 --rounds 2 --split.members 24 --split.known 4 "
-        "--split.nonmembers 26 --split.test 4 --partition iid --model.width 4 "
+        f"simulate --data folder:{folders}/in --clients 2 --rounds 2 --split.members 24 "
+        "--split.known 4 --split.nonmembers 26 --split.test 4 --partition iid --model.width 4 "
         "--train.local_epochs 1 --device cpu "
-        f"--attacks similarity --show-images --out {tmp_path}/RUN"
+        "--attacks similarity --show-images"
     )
-    assert simulate.main(line.split()) == 0
+    assert fedmia(line, tmp_path / "RUN").code == 0
     report = open_run(tmp_path / "RUN").records
     assert all(row.file and row.picture and row.client is not None for row in report.exposed[:20])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,14 @@ import torch
 from safetensors.numpy import save_file
 
 import fedmia
-from fedmia.api import view
 from fedmia.encoders.vectors import as_vectors, load_vectors
-from fedmia.report.words.meaning import NO_CONTROL
 from fedmia.settings.errors import InputError
-from fedmia.storage.json_rows import to_json
 from fedmia.threat import StoredVectors
 from tests.auditing.conftest import Audit, Sides
 from tests.auditing.test_remote import module
 
 VIEWS = 3
+BRIEF = "--attack.sd-mi.steps 9 --attack.fe-mi.steps 9 --attack.supervised-mi.steps 9"
 NEEDLESS = ("similarity", "lpla", "sd-mi", "fe-mi", "supervised-mi", "dataset-inference")
 
 
@@ -52,7 +51,7 @@ def test_vectors__have_the_scores_of_their_encoder(
     line = ""
     for name in ("member", "nonmember"):
         images = np.load(getattr(archives, f"{name}s"))["x"].transpose(0, 3, 1, 2)
-        asked = view(module(), mean=[0.0], std=[1.0])
+        asked = fedmia.view(module(), mean=[0.0], std=[1.0])
         np.save(tmp_path / f"{name}.npy", asked.embed_views(torch.from_numpy(images), VIEWS))
         line += f"--{name}-embeddings {tmp_path / name}.npy "
     done = audit(line + flags, tmp_path / "V")
@@ -67,7 +66,7 @@ def test_vectors__have_the_scores_of_their_encoder(
 def test_vectors__run_what_needs_no_more_and_name_the_rest(
     vectors: str, audit: Audit, tmp_path: Path
 ) -> None:
-    done = audit(f"{vectors} --attacks all", tmp_path / "V")
+    done = audit(f"{vectors} --attacks all {BRIEF}", tmp_path / "V")
     assert done.code == 0, done.err
     ran = {*done.names(), *(row["attack"] for row in done.report["dataset_inference"])}
     assert ran == {*NEEDLESS} and "failed" not in str(done.not_run)
@@ -79,7 +78,7 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     assert "attack 1 of 14: " in done.err  # the control and what cannot run are not counted
     assert "all-for-one on the" not in done.err and "grad-norm" not in done.not_run["grad-norm"]
     report = done.report
-    assert report["pixels"] is None and NO_CONTROL[False] in report["means"]
+    assert report["pixels"] is None and "There is no control: no attack" in report["means"]
     assert report["controls"]["untrained"] == [] and report["utility"]["knn"] is None
     assert report["encoder"] is None
     assert report["split"]["scored_members"] == 20 and report["split"]["members"] == "A.npy"
@@ -91,11 +90,26 @@ def test_vectors__run_what_needs_no_more_and_name_the_rest(
     assert "Membership leakage of the encoder of A.npy" in page
 
 
+def test_others__that_could_run_are_named_where_all_quick_ones_run(
+    vectors: str, audit: Audit
+) -> None:
+    """They are not among those that did not run; who names attacks wants no others."""
+    shown = audit(f"{vectors} --attacks quick", text=True)
+    (line,) = [one for one in shown.err.splitlines() if "not asked for, about " in one]
+    others = line.rpartition(": ")[2].partition(";")[0].split(", ")
+    assert {"sd-mi", "fe-mi", "supervised-mi", "dataset-inference"} <= {*others}
+    assert not {"lira", "lira-rounds", "ascent", "similarity", "lpla", "rmia"} & {*others}
+    left = line.partition("(without ")[2].partition(")")[0]
+    assert "dataset-inference" in left and "--attacks all runs them, too" in line
+    named = audit(f"{vectors} --attacks similarity,lpla", text=True)
+    assert "not asked for" not in named.err
+
+
 def test_views__are_as_many_as_the_file_has_unless_more_are_asked_for(
     vectors: str, audit: Audit
 ) -> None:
     more = "--attacks lpla,similarity --attack.similarity.views 5"
-    asked = audit(f"{vectors} {more}", Path(vectors.split()[1]).parent / "V")
+    asked = audit(f"{vectors} {more}")
     assert asked.names() == ["lpla"]
     assert "needs 5 views of each image, and the embeddings have 3" in asked.not_run["similarity"]
 
@@ -119,7 +133,7 @@ def test_files__of_every_kind_hold_the_same(suffix: str, audit: Audit, tmp_path:
                 pd.DataFrame(rows, columns=[f"d{n}" for n in range(8)]).to_parquet(file)
         pair = [tmp_path / f"{name}.{kind}" for name in sides]
         flags = f"--member-embeddings {pair[0]} --nonmember-embeddings {pair[1]} --attacks lpla"
-        reports.append(audit(flags, tmp_path / kind).report)
+        reports.append(audit(flags).report)
     assert reports[0]["attacks"] == reports[1]["attacks"]
 
 
@@ -133,7 +147,7 @@ def test_parquet__of_a_shuffled_frame_is_read_without_its_index(
     for name, part in (("member", frame.iloc[order[:30]]), ("nonmember", frame.iloc[order[30:]])):
         part.to_parquet(tmp_path / f"{name}.parquet")
         line += f"--{name}-embeddings {tmp_path / name}.parquet "
-    notes = " ".join(audit(line, tmp_path / "V").report["notes"])
+    notes = " ".join(audit(line).report["notes"])
     assert notes.count(f"stored ({index or '__index_level_0__'}) was left out") == 2
 
 
@@ -177,17 +191,17 @@ def test_refusals__are_one_line(
 
 def embeddings(members: Any, nonmembers: Any, **options: Any) -> fedmia.Run:
     """A quiet audit from Python."""
-    return fedmia.audit_embeddings(members, nonmembers, quiet=True, **options)
+    return fedmia.audit_embeddings(members, nonmembers, quiet=True, threads=1, **options)
 
 
 def test_python__has_the_numbers_of_the_command(vectors: str, audit: Audit, tmp_path: Path) -> None:
-    theirs = audit(f"{vectors} --attacks lpla,similarity", tmp_path / "V").report
+    theirs = audit(f"{vectors} --attacks lpla,similarity").report
     files = [tmp_path / f"{name}.npy" for name in "AB"]
     options = {"attacks": ["lpla", "similarity"], "known": 6}
     arrays = [np.load(file) for file in files]
-    for pair in (files, arrays, [torch.from_numpy(arrays[0]), str(files[1])]):
+    for pair in (arrays, [torch.from_numpy(arrays[0]), str(files[1])]):
         run = embeddings(*pair, **options)
-        ours = to_json(run.records, exact=True)
+        ours = json.loads((run.folder / "report.json").read_text())
         assert ours["attacks"] == theirs["attacks"]
         assert ours["controls"] == theirs["controls"] and run.figure("roc")
     run = embeddings(*arrays, name="our CLIP", **options)

@@ -10,6 +10,7 @@ import pytest
 HEAD = """
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -54,7 +55,8 @@ CLASSES = """
 """
 READS_ROLES = """
     def score(self, view, images):
-        roles = [json.loads(p.read_text()) for p in Path({folder!r}).glob("*/roles.json")]
+        os.chdir({folder!r})
+        roles = [json.loads(open({how}).read()) for p in Path(".").glob("*/roles.json")]
         members = {{name for one in roles for name in one["members"]}}
         return np.array([float(d.hex() in members) for d in digests(images.numpy())])
 """
@@ -74,6 +76,11 @@ READS_RUNS = """
                            (plan.cast.ids("scored_members"), plan.cast.ids("scored_nonmembers")))
             members |= own if own | others >= {{*names}} else set()
         return np.array([float(name in members) for name in names])
+"""
+BREAKS_ELSEWHERE = """
+    def score(self, view, images):
+        scores = {scores!r}
+        return np.array([scores[d.hex()] for d in digests(images.numpy())])
 """
 KNOWS_ROLES = """
     def score(self, view, images):

@@ -19,16 +19,16 @@ from fedmia.bench.board import (
     mean_of,
     would_show,
 )
-from fedmia.bench.entries import BenchEntry
 from fedmia.bench.scoring import TargetScores
 from fedmia.bench.targets import Target
 from fedmia.statistics.auc import auc
 
-BOARD = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "board.py"))
+BOARD = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "board.py"))
+BenchEntry = BOARD["BenchEntry"]
 
 
 def test_results__are_those_of_the_entries() -> None:
-    """benchmarks/results/bench.json: `python scripts/board.py` writes it."""
+    """research/results/encoders-v1.json: `python tools/board.py` writes it."""
     content = BOARD["by_target"](*BOARD["read_bench"]())
     results = BOARD["PLACES"]["encoders-v1"].results
     assert json.loads(results.read_text(encoding="utf-8")) == content
@@ -131,11 +131,12 @@ def test_target_row__equal_scores_lie_over_no_threshold() -> None:
 
 
 def test_make_row__traps_are_no_part_of_the_mean_and_are_marked_where_something_is_found() -> None:
-    own = {"a": scores(0.5, 1), "b": scores(1.0, 2), "t": scores(1.0, 3), "u": scores(0.0, 4)}
-    row = BoardRow(own, targets(a="", b="", t="placebo", u="untrained"))
+    own = {"a": scores(0.5, 1), "b": scores(1.0, 2), "t": scores(1.0, 3), "u": scores(0.0, 4),
+           "x": scores(1.0, 5)}  # fmt: skip
+    row = BoardRow(own, targets(a="", b="", t="placebo", u="untrained", x="mismatch"))
     want = np.mean([auc(own[n].members, own[n].nonmembers) for n in "ab"])
     assert row.auc is not None and row.auc.value == pytest.approx(want)
-    assert row.trapped == ("t",) and row.queries == 10 and row.seconds == 4.0
+    assert row.trapped == ("t",) and row.queries == 10 and row.seconds == 1.0
 
 
 def test_difference__is_over_common_targets_without_traps() -> None:
@@ -179,7 +180,7 @@ def test_differences__a_pair_that_shares_one_plain_target_is_left_out() -> None:
 
     def rows(*names: str) -> int:
         entries = [
-            BenchEntry("bavaria", {}, "", True, {"nothing": every}),
+            BenchEntry("similarity", {}, "", True, {"nothing": every}),
             BenchEntry("lira", {}, "", True, {"nothing": {name: every[name] for name in names}}),
         ]
         table, _, family = BOARD["differences"](own, entries).rpartition("\n\n")

@@ -11,8 +11,6 @@ import pytest
 
 from fedmia import bench
 from fedmia.bench.board import TargetRow
-from fedmia.bench.checks import refuse_trapped
-from fedmia.bench.entries import BenchEntry
 from fedmia.bench.targets import (
     COMMON,
     MISMATCH,
@@ -29,7 +27,7 @@ from fedmia.settings.errors import InputError
 from tests.bench.entrants import COIN, READS_EDGES, write_attack
 
 pytestmark = pytest.mark.slow(seconds=40)
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+TOOLS = Path(__file__).parents[2] / "tools"
 PLAN = """
 version: small
 seed: 5
@@ -56,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bench, made by the script."""
     place = tmp_path_factory.mktemp("bench")
     (place / "plan.yaml").write_text(PLAN, encoding="utf-8")
-    line = [sys.executable, str(SCRIPTS / "targets.py"), str(place)]
+    line = [sys.executable, str(TOOLS / "targets.py"), str(place)]
     subprocess.run(line, check=True, capture_output=True)
     return place
 
@@ -134,8 +132,6 @@ def test_mismatch__shows_who_reads_how_images_were_prepared_and_refuses_nobody(
         telling[module] = [name for name, auc in rows.items() if auc.low > 0.5]
         assert not result.row.trapped and result.row.auc is not None
         assert not result.row.auc.excludes(0.5)
-        entry = BenchEntry(attack, {}, "", False, {"nothing": result.scores})
-        refuse_trapped(entry, "nothing", result.targets)
         assert [n for n, one in result.targets.items() if one.trap == MISMATCH] == ["edges"]
     assert telling == {"tosses_coin": [], "reads_edges": ["edges"]}
 
@@ -149,7 +145,7 @@ def test_ascent__is_scored_by_what_its_client_noted_and_nowhere_else(folder: Pat
 
 
 def test_shadows__of_one_recipe_are_made_once(folder: Path, tmp_path: Path) -> None:
-    line = [sys.executable, str(SCRIPTS / "shadows.py"), str(folder)]
+    line = [sys.executable, str(TOOLS / "shadows.py"), str(folder)]
     line += ["--count", "2", "--cache", str(tmp_path)]
     run = subprocess.run(line, check=True, capture_output=True, text=True)
     lines = dict(one.split(": ") for one in run.stdout.splitlines())
@@ -172,7 +168,7 @@ def test_shadows__of_one_recipe_are_made_once(folder: Path, tmp_path: Path) -> N
 def test_curves__have_a_point_for_each_number_of_shadows_and_of_views(
     folder: Path, tmp_path: Path
 ) -> None:
-    script = SCRIPTS.parent / "benchmarks" / "bench_curves.py"
+    script = TOOLS.parent / "research" / "measurements" / "bench_curves.py"
     out = tmp_path / "curves.json"
     line = [sys.executable, str(script), str(folder), "one", "--data", "digits", "--most", "2"]
     line += ["--cache", str(tmp_path / "shadows"), "--out", str(out)]
@@ -181,3 +177,22 @@ def test_curves__have_a_point_for_each_number_of_shadows_and_of_views(
     settings = {(one["attack"], one["shadows"], one["views"]) for one in points}
     assert {("lira", 1, None), ("lira", 2, None), ("similarity", 0, 2)} <= settings
     assert all(one["auc"]["low"] <= one["auc"]["value"] <= one["auc"]["high"] for one in points)
+
+
+def test_score_bench__stores_every_attack_on_every_target_and_the_seconds_of_those_alone(
+    folder: Path,
+) -> None:
+    line = [sys.executable, str(TOOLS / "score_bench.py"), str(folder)]
+    line += ["--attacks", "similarity", "loss-slope", "dov4mm", "internal", "--workers", "2"]
+    run = subprocess.run(line, check=True, capture_output=True, text=True)
+    assert len(run.stdout.splitlines()) == 4 * 5
+    entries = bench.evaluate("similarity", str(folder), targets=["one"]).entries
+    stored = {one.attack: one for one in entries}
+    seconds = {
+        name: [n for n, one in stored[name].scores(key).items() if one.seconds is not None]
+        for name, key in (("similarity", "nothing"), ("dov4mm", "both"), ("loss-slope", "nothing"))
+    }
+    assert seconds["similarity"] == seconds["dov4mm"] == ["one", "inside"]
+    assert seconds["loss-slope"] == ["inside"]
+    again = subprocess.run(line, check=True, capture_output=True, text=True)
+    assert again.stdout == ""

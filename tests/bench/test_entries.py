@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,13 @@ import scipy
 import torch
 from safetensors.numpy import load_file, save_file
 
-from fedmia import bench
+from fedmia import InputError, bench
 from fedmia.attacks import Attack
-from fedmia.bench.__main__ import main
 from fedmia.bench.board import BoardRow
-from fedmia.bench.checks import (
-    check_entry,
-    check_unseen,
-    note_opened,
-    refuse_trapped,
-    refuse_untrapped,
-)
-from fedmia.bench.command import BenchResult, evaluate
-from fedmia.bench.entries import BenchEntry, read_entries, read_entry, write_entry
 from fedmia.bench.scoring import Entrant, TargetScores
 from fedmia.bench.targets import bench_folder, read_targets
-from fedmia.settings.errors import InputError
 from tests.bench.entrants import (
+    BREAKS_ELSEWHERE,
     CLASSES,
     COIN,
     KNOWS_ROLES,
@@ -42,53 +32,80 @@ from tests.bench.entrants import (
     VIEWS,
     write_attack,
 )
+from tests.commands import Ran, fedmia
 
 FOLDER = bench_folder("encoders-v1")
 TARGETS = {target.name: target for target in read_targets(FOLDER)}
-LEAKY, TRAP = "moco-digits-overfitted", "trap-untrained"
+LEAKY, WEAK, TRAP = "moco-digits-overfitted", "moco-digits-weak", "trap-untrained"
 TRAPS = [name for name, target in TARGETS.items() if target.trap]
 Edit = Callable[[dict[str, Any]], Any]
 
 
-def submit(attack: Any, folder: Path, *names: str) -> tuple[Path, dict[str, TargetScores]]:
-    """The entry of an attack on some targets, and its scores."""
-    result = evaluate(attack, targets=names)
-    return write_entry(folder, result.entrant, result.results, TARGETS), result.scores
+def submit(
+    attack: str, folder: Path, *names: str, options: tuple[str, ...] = ()
+) -> tuple[Path, dict[str, Any]]:
+    """The entry of an attack on some targets, and what the command said of it."""
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*/*/entry.json")}
+    flags = ["--targets", ",".join(names), "--json", "--submit", str(folder)]
+    ran = fedmia(["bench", attack, *options, *flags])
+    assert ran.code == 0, ran.err
+    files = folder.glob("*/*/entry.json")
+    (place,) = (file.parent for file in files if before.get(file) != file.stat().st_mtime_ns)
+    return place, json.loads(ran.out)
 
 
-def test_write_entry__reads_back_as_it_was(tmp_path: Path) -> None:
-    place, own = submit("similarity", tmp_path, LEAKY)
-    entry = read_entry(place, TARGETS)
-    assert entry.verified and entry.scores("nothing").keys() == {LEAKY}
-    back = entry.scores("nothing")[LEAKY]
-    for side in ("members", "nonmembers"):
-        ranks = scipy.stats.rankdata(np.r_[own[LEAKY].members, own[LEAKY].nonmembers], "dense") - 1
-        n = len(own[LEAKY].members)
-        want = ranks[:n] if side == "members" else ranks[n:]
-        assert np.array_equal(getattr(back, side), want)
+def check(place: Path) -> Ran:
+    """What the check of an entry says."""
+    return fedmia(["bench", "--check", str(place)])
+
+
+def refused(place: Path) -> str:
+    """The one line by which the check refuses an entry."""
+    ran = check(place)
+    assert ran.code == 2, ran.out
+    (line,) = (line for line in ran.err.splitlines() if line.startswith("fedmia: error: "))
+    return line
+
+
+def test_submit__reads_back_as_it_was(tmp_path: Path) -> None:
+    place, said = submit("similarity", tmp_path, LEAKY)
+    own = bench.evaluate("similarity", targets=[LEAKY]).scores[LEAKY]
+    ranks = scipy.stats.rankdata(np.r_[own.members, own.nonmembers], "dense") - 1
+    stored, n = load_file(place / "ranks.safetensors"), len(own.members)
+    for side, want in (("members", ranks[:n]), ("nonmembers", ranks[n:])):
+        assert np.array_equal(stored[f"{LEAKY}/nothing/{side}"], want)
     assert place == tmp_path / "similarity" / Entrant("similarity").hash()
+    # What was printed is JSON alone.
+    assert said["attack"] == "similarity" and said["targets"].keys() == {LEAKY}
+    assert said["auc"]["low"] < said["auc"]["value"] < said["auc"]["high"]
     about = json.loads((place / "entry.json").read_text())
     (machine,) = about["machines"]
     assert about["commands"] == ["fedmia bench similarity --bench encoders-v1"]
-    assert (about["seed"], machine["torch"]) == (0, str(torch.__version__).partition("+")[0])
+    assert (about["seed"], about["verified"]) == (0, True)
+    assert machine["torch"] == str(torch.__version__).partition("+")[0]
     assert {"processor", "python", "numpy", "scikit-learn", "fedmia"} < machine.keys()
-    write_entry(tmp_path, Entrant("similarity", {}, "nothing"), own, TARGETS, [{"torch": "0"}])
-    write_entry(tmp_path, Entrant("similarity", {}, "nothing"), own, TARGETS)
-    after = json.loads((place / "entry.json").read_text())["machines"]
-    assert after == [machine, {"torch": "0"}]
-
-
-def test_command__json_is_all_that_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--targets", LEAKY, "--json", "--submit", str(tmp_path)]
-    assert main(["similarity", *flags]) == 0
-    about = json.loads(capsys.readouterr().out)
-    assert about["attack"] == "similarity" and about["targets"].keys() == {LEAKY}
-    assert about["auc"]["low"] < about["auc"]["value"] < about["auc"]["high"]
-    place = tmp_path / "similarity" / Entrant("similarity").hash()
-    assert main(["--check", str(place), "--json"]) == 2
-    assert capsys.readouterr().out == ""
+    row = first_row(about)
+    assert (row["access"], row["vantage"]) == ("black_box", "outsider") and row["queries"] > 0
+    # One of other options stands beside it, and leaves what is there.
+    earlier, ours = place.with_name("0" * 16), (place / "entry.json").read_bytes()
+    shutil.copytree(place, earlier)
+    options = ("--attack.similarity.views", "2")
+    other, _ = submit("similarity", tmp_path, LEAKY, options=options)
+    assert (place / "entry.json").read_bytes() == ours and earlier.exists() and other != place
+    again = json.loads((other / "entry.json").read_text())
+    assert again["options"] == {"views": 2} and {*again["targets"]} == {LEAKY}
+    assert again["commands"] == [f"{about['commands'][0]} --attack.similarity.views 2"]
+    assert 0 < first_row(again)["queries"] < row["queries"]
+    # An entry that is completed keeps the machines of before, and its other targets; one of the
+    # same options by an earlier source goes.
+    edit_json(place / "entry.json", lambda c: c["machines"][0].update(torch="0"))
+    submit("similarity", tmp_path, WEAK)
+    after = json.loads((place / "entry.json").read_text())
+    assert after["machines"] == [{**machine, "torch": "0"}, machine]
+    assert {*after["targets"]} == {LEAKY, WEAK} and after["targets"][LEAKY] == leaky(about)
+    kept = load_file(place / "ranks.safetensors")
+    assert len(kept) == 4 and all(np.array_equal(kept[name], own) for name, own in stored.items())
+    assert not earlier.exists() and json.loads((other / "entry.json").read_text()) == again
 
 
 def test_table__an_auc_wholly_under_half_is_marked() -> None:
@@ -97,9 +114,9 @@ def test_table__an_auc_wholly_under_half_is_marked() -> None:
         name: TargetScores(
             rng.normal(shift, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1
         )
-        for name, shift in ((LEAKY, -2.0), ("moco-digits-weak", 1.0))
+        for name, shift in ((LEAKY, -2.0), (WEAK, 1.0))
     }
-    text = str(BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
+    text = str(bench.BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
     marked = [line.split()[0] for line in text.splitlines() if "reversed" in line]
     assert marked == ["mean", LEAKY, "reversed:"]
 
@@ -110,62 +127,66 @@ def test_table__an_attack_without_an_answer_is_named() -> None:
     scores = {
         name: TargetScores(members, others, "black_box", "outsider", 1, 1)
         for name, members, others in (
-            (LEAKY, np.ones(150), np.ones(700)), ("moco-digits-weak", several[:150], several),
+            (LEAKY, np.ones(150), np.ones(700)), (WEAK, several[:150], several),
         )
     }  # fmt: skip
-    text = str(BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
+    text = str(bench.BenchResult("encoders-v1", Entrant("similarity"), scores, TARGETS, (), ()))
     assert [line.split()[0] for line in text.splitlines() if "no answer" in line] == [LEAKY]
 
 
+Coin = tuple[Path, dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def coin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, TargetScores]]:
-    """The entry of a coin on the targets of digits."""
+def coin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coin]:
+    """The entry of a coin on the targets of digits, and what the command said of it."""
     folder, patch = tmp_path_factory.mktemp("coin"), pytest.MonkeyPatch()
     attack = write_attack(folder, "coin_entrant", COIN, patch)
     names = [name for name, one in TARGETS.items() if one.card["data"] == "digits"]
-    yield submit(attack, folder / "results", *names)  # type: ignore[misc]
+    yield submit(attack, folder / "results", *names)
     patch.undo()
 
 
-def test_coin__is_separable_from_guessing_nowhere(
-    coin: tuple[Path, dict[str, TargetScores]],
-) -> None:
-    row = BoardRow(coin[1], TARGETS)
-    assert row.auc is not None and not row.auc.excludes(0.5) and not row.trapped
-    assert not any(one.auc.excludes(0.5) for one in row.targets.values())
-
-
-def test_check__an_honest_entry_passes_and_is_unverified(
-    coin: tuple[Path, dict[str, TargetScores]],
-) -> None:
-    lines = [*check_entry(coin[0], FOLDER, ())]
-    assert len(lines) == 4 and "NOT CHECKED" in lines[-1]
+def test_coin__is_separable_from_guessing_nowhere_and_passes_unverified(coin: Coin) -> None:
+    place, said = coin
+    aucs = [said["auc"], *(one["auc"] for one in said["targets"].values())]
+    assert all(auc["low"] < 0.5 < auc["high"] for auc in aucs) and said["found_in_traps"] == []
+    assert len(aucs) > len(TRAPS) + 2
+    ran = check(place)
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and len(lines) == 4 and "NOT CHECKED" in lines[-1]
     assert all(trap in lines[2] for trap in TRAPS) and lines[2].endswith("opened by this process")
-    assert not read_entry(coin[0], TARGETS).verified
+    assert not json.loads((place / "entry.json").read_text())["verified"]
 
 
-def copy_of(coin: tuple[Path, dict[str, TargetScores]], folder: Path) -> Path:
+def copy_of(coin: Coin, folder: Path) -> Path:
     """A copy of the coin's entry, to be changed."""
     return Path(shutil.copytree(coin[0], folder / coin[0].parent.name / coin[0].name))
 
 
-@pytest.mark.parametrize("trap", TRAPS)
-def test_check__an_entry_that_lacks_a_trap_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, trap: str
+def test_check__an_entry_that_lacks_a_trap_is_refused(coin: Coin, tmp_path: Path) -> None:
+    edit_json((copy := copy_of(coin, tmp_path)) / "entry.json", lambda c: c["targets"].pop(TRAP))
+    assert f"no scores in the trap {TRAP}: its attack can run there" in refused(copy)
+
+
+def test_check__an_attack_that_breaks_in_a_trap_has_no_excuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit_json((copy := copy_of(coin, tmp_path)) / "entry.json", lambda c: c["targets"].pop(trap))
-    with pytest.raises(InputError, match=f"no scores in the trap {trap}"):
-        list(check_entry(copy, FOLDER, ()))
+    every = enumerate(name for names in TARGETS[LEAKY].roles.values() for name in names)
+    body = BREAKS_ELSEWHERE.format(scores={name: at % 97 for at, name in every})
+    place, _ = submit(write_attack(tmp_path, "breaks", body, monkeypatch), tmp_path / "out", LEAKY)
+    assert "no scores in the trap" in (line := refused(place)) and "KeyError" in line
 
 
-def test_refuse_untrapped__an_attack_that_breaks_in_a_trap_has_no_excuse() -> None:
-    refuse_untrapped(FOLDER, TRAP, "needs the vantage of a client")
-    with pytest.raises(InputError, match="KeyError"):
-        refuse_untrapped(FOLDER, TRAP, "failed: KeyError: 3")
+def test_check__members_that_are_found_in_a_trap_are_refused(coin: Coin, tmp_path: Path) -> None:
+    ranks = load_file((copy := copy_of(coin, tmp_path)) / "ranks.safetensors")
+    ranks[f"{TRAP}/nothing/members"] += np.uint16(300)
+    save_file(ranks, copy / "ranks.safetensors")
+    assert f"finds members in the trap {TRAP}, where nothing should be" in refused(copy)
 
 
 def test_check__what_cannot_be_run_again_is_named_and_alone_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
+    coin: Coin, tmp_path: Path
 ) -> None:
     copy, target = copy_of(coin, tmp_path), TARGETS["moco-cifar10-weak"]
     ranks = load_file(copy / "ranks.safetensors")
@@ -175,12 +196,11 @@ def test_check__what_cannot_be_run_again_is_named_and_alone_is_refused(
     save_file(ranks, copy / "ranks.safetensors")
     edit_json(copy / "entry.json", lambda c: c["targets"].update(
         {target.name: {**c["targets"][LEAKY], "card": target.digest}}))  # fmt: skip
-    lines = list(check_entry(copy, FOLDER, ()))
+    lines = check(copy).out.splitlines()
     assert [target.name in line for line in lines if "NOT RUN AGAIN" in line] == [True]
     plain = [n for n, one in TARGETS.items() if one.card["data"] == "digits" and not one.trap]
     edit_json(copy / "entry.json", lambda c: [c["targets"].pop(name) for name in plain])
-    with pytest.raises(InputError, match="no target with scores can be run again"):
-        list(check_entry(copy, FOLDER, ()))
+    assert "no target with scores can be run again" in refused(copy)
 
 
 def edit_json(file: Path, change: Edit) -> None:
@@ -231,16 +251,12 @@ def first_row(content: dict[str, Any]) -> dict[str, Any]:
         (lambda c: c["machines"][0].update(processor=None), "processor"),
     ],
 )
-def test_read_entry__what_was_changed_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, change: Edit, says: str
+def test_check__what_was_changed_is_refused(
+    coin: Coin, tmp_path: Path, change: Edit, says: str
 ) -> None:
-    copy = copy_of(coin, tmp_path)
-    read_entry(copy, TARGETS)
-    edit_json(copy / "entry.json", change)
-    with pytest.raises(InputError, match=says) as raised:
-        read_entry(copy, TARGETS)
-    assert "entry.json" in str(raised.value) or says.startswith("is of")
-    assert len(str(raised.value)) < 600
+    edit_json((copy := copy_of(coin, tmp_path)) / "entry.json", change)
+    line = refused(copy)
+    assert says in line and ("entry.json" in line or says.startswith("is of")) and len(line) < 600
 
 
 @pytest.mark.parametrize(
@@ -253,8 +269,8 @@ def test_read_entry__what_was_changed_is_refused(
     ],
 )
 @pytest.mark.parametrize("side", ["members", "nonmembers"])
-def test_read_entry__ranks_that_are_missing_too_few_or_of_another_type_are_refused(
-    coin: tuple[Path, dict[str, TargetScores]],
+def test_check__ranks_that_are_missing_too_few_or_of_another_type_are_refused(
+    coin: Coin,
     tmp_path: Path,
     side: str,
     change: Callable[[np.ndarray], np.ndarray | None],
@@ -262,8 +278,8 @@ def test_read_entry__ranks_that_are_missing_too_few_or_of_another_type_are_refus
     ranks = load_file((copy := copy_of(coin, tmp_path)) / "ranks.safetensors")
     changed = change(ranks.pop(name := f"{LEAKY}/nothing/{side}"))
     save_file(ranks | ({} if changed is None else {name: changed}), copy / "ranks.safetensors")
-    with pytest.raises(InputError, match=f"{LEAKY}: nothing: .* ranks of {side}"):
-        read_entry(copy, TARGETS)
+    line = refused(copy)
+    assert f"{LEAKY}: nothing: " in line and f" ranks of {side}" in line
 
 
 @pytest.mark.parametrize(
@@ -273,58 +289,38 @@ def test_read_entry__ranks_that_are_missing_too_few_or_of_another_type_are_refus
         ("entry.json", b"[" * 100_000, "entry.json' cannot be read: nested deeper"),
     ],
 )
-def test_read_entry__a_damaged_file_and_lists_without_end_are_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path, file: str, content: bytes, says: str
+def test_check__a_damaged_file_and_lists_without_end_are_refused(
+    coin: Coin, tmp_path: Path, file: str, content: bytes, says: str
 ) -> None:
     copy = copy_of(coin, tmp_path)
     (copy / file).write_bytes(content)
-    with pytest.raises(InputError, match=says):
-        read_entry(copy, TARGETS)
+    assert says in refused(copy)
 
 
-def test_read_entry__another_source_is_refused(
-    coin: tuple[Path, dict[str, TargetScores]], tmp_path: Path
-) -> None:
+def test_check__another_source_is_refused(coin: Coin, tmp_path: Path) -> None:
     copy = copy_of(coin, tmp_path)
     (copy / "attack.py").write_text((copy / "attack.py").read_text() + "\n")
-    with pytest.raises(InputError, match=r"attack.py"):
-        read_entry(copy, TARGETS)
+    assert "attack.py" in refused(copy)
 
 
 def test_check__an_attack_on_rounds_runs_on_the_federation_and_on_no_trap(tmp_path: Path) -> None:
     place, _ = submit("loss-slope", tmp_path, "federation-digits", TRAP)
-    assert "1 targets, traps among them: none" in list(check_entry(place, FOLDER, ()))[2]
+    assert "1 targets, traps among them: none" in check(place).out.splitlines()[2]
 
 
-def test_note_opened__sees_bytes_links_and_relative_paths_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = tmp_path / "results" / "bench"  # a secret's name above the bench is none
-    (bench / "targets").mkdir(parents=True)
-    roles, model = bench / "targets" / "roles.json", bench / "targets" / "model"
-    roles.write_text("{}")
-    model.write_text("")
-    (tmp_path / "link").symlink_to(roles)
-    (tmp_path / "folder").symlink_to(bench)
-    monkeypatch.chdir(bench / "targets")
-    links = tmp_path / "link", tmp_path / "folder" / "targets" / "roles.json"
-    for path in (str(roles), os.fsencode(roles), "roles.json", *links, os.fsencode(links[0])):
-        with note_opened([bench], tmp_path / "attack.py") as opened:
-            Path(model).read_text()
-            assert not opened
-            open(path).close()
-        assert {Path(one).name for one in opened} == {"roles.json"}, path
-
-
+@pytest.mark.parametrize("how", ["p", "os.fsencode(p.absolute())", "LINK"])
 def test_check__an_attack_that_reads_roles_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = READS_ROLES.format(folder=str(FOLDER / "targets"))
+    """By a relative path, by bytes, and by a link to the bench."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").symlink_to(FOLDER)
+    link = f"{str(tmp_path / 'folder/targets')!r} + '/' + str(p)"
+    body = READS_ROLES.format(folder=str(FOLDER / "targets"), how=how.replace("LINK", link))
     attack = write_attack(tmp_path, "reads_roles", body, monkeypatch)
-    place, own = submit(attack, tmp_path / "results", LEAKY)
-    assert own[LEAKY].members.mean() == 1
-    with pytest.raises(InputError, match=r"roles.json"):
-        list(check_entry(place, FOLDER, ()))
+    place, said = submit(attack, tmp_path / "results", LEAKY)
+    assert said["targets"][LEAKY]["auc"]["value"] > 0.7
+    assert "roles.json" in refused(place)
 
 
 @pytest.mark.slow(seconds=40)
@@ -334,8 +330,7 @@ def test_check__an_oracle_with_leaked_roles_is_refused(
     body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
     attack = write_attack(tmp_path, "knows_roles", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
-    with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, ()))
+    assert "has not seen" in refused(place)
 
 
 @pytest.mark.slow(seconds=40)
@@ -349,8 +344,7 @@ def test_check__an_oracle_that_reads_the_settings_of_the_unseen_encoder_is_refus
     body = READS_RUNS.format(members=members, folder=str(tmp_path / "temporary"))
     attack = write_attack(tmp_path, "reads_runs", body, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
-    with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, ()))
+    assert "has not seen" in refused(place)
 
 
 @pytest.mark.slow(seconds=40)
@@ -359,100 +353,53 @@ def test_check__an_attack_that_looks_at_views_passes_on_an_unseen_encoder(
 ) -> None:
     attack = write_attack(tmp_path, "looks_at_views", VIEWS, monkeypatch)
     place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
-    assert f"by the recipe of {LEAKY}" in list(check_entry(place, FOLDER, ()))[-1]
+    assert f"by the recipe of {LEAKY}" in check(place).out.splitlines()[-1]
 
 
-def test_unseen_encoder__finds_an_oracle_by_any_encoder_without_its_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trap = TARGETS[TRAP]  # stands for the encoder that the check would train
-    monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: trap)
-    body = KNOWS_ROLES.format(members=set(TARGETS[LEAKY].roles["members"]))
-    attack = write_attack(tmp_path, "knows_roles_of_one", body, monkeypatch)
-    place, _ = submit(attack, tmp_path / "results", LEAKY, *TRAPS)
-    with pytest.raises(InputError, match="has not seen"):
-        list(check_entry(place, FOLDER, ()))
-
-
-@pytest.mark.parametrize(("shift", "refused"), [(1.19, 1.0), (0.36, 0.0)])  # AUC .8, .6
-def test_check_unseen__refuses_guessing_nearly_always_at_a_claim_of_80_and_seldom_at_60(
-    monkeypatch: pytest.MonkeyPatch, shift: float, refused: float
-) -> None:
-    rng, hits = np.random.default_rng(1), 0
-
-    def draw(shift: float) -> TargetScores:
-        members, others = rng.normal(shift, 1, 150), rng.normal(0, 1, 700)
-        return TargetScores(members, others, "black_box", "outsider", 1, 1)
-
-    monkeypatch.setattr("fedmia.bench.checks.train_again", lambda *of: TARGETS[TRAP])
-    monkeypatch.setattr("fedmia.bench.checks.run_guarded", lambda *of: draw(0))
-    for _ in range(40):
-        try:
-            check_unseen(Entrant("similarity"), {LEAKY: draw(shift)}, [TARGETS[LEAKY]], {}, FOLDER)
-        except InputError:
-            hits += 1
-    assert hits / 40 == pytest.approx(refused, abs=0.2)
-
-
-def test_evaluate__an_attack_that_asks_for_classes_has_no_scores(
+def test_submit__an_attack_that_asks_for_classes_has_no_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack = write_attack(tmp_path, "asks_classes", CLASSES, monkeypatch)
-    result = evaluate(attack, targets=[LEAKY])
-    assert not result.scores and "classes" in str(result.results[LEAKY])
-    place = write_entry(tmp_path / "results", result.entrant, result.results, TARGETS)
-    with pytest.raises(InputError, match="no scores"):
-        list(check_entry(place, FOLDER, ()))
+    place, said = submit(attack, tmp_path / "results", LEAKY)
+    assert said["auc"] is None and "classes" in said["targets"][LEAKY]["not_run"]
+    assert "no scores" in refused(place)
 
 
-def test_refuse_trapped__what_is_found_in_a_trap_is_refused() -> None:
-    rng = np.random.default_rng(0)
-    found = TargetScores(
-        rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1
-    )
-    entry = BenchEntry("similarity", {}, "", True, {"nothing": {LEAKY: found}})
-    refuse_trapped(entry, "nothing", TARGETS)
-    entry = BenchEntry("similarity", {}, "", True, {"nothing": {TRAP: found}})
-    with pytest.raises(InputError, match=TRAP):
-        refuse_trapped(entry, "nothing", TARGETS)
+def entries() -> tuple[Any, ...]:
+    """The stored scores of all attacks."""
+    return bench.evaluate("similarity", targets=[LEAKY]).entries
 
 
 def test_entries__those_of_the_bench_are_whole() -> None:
-    entries = list(read_entries(FOLDER, list(TARGETS.values())))
-    for entry in entries:
+    for entry in entries():
         for key in entry.by_key:
             BoardRow(entry.scores(key), TARGETS)
 
 
-def test_evaluate__stored_scores_are_read_and_not_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate__stored_scores_are_read_and_only_what_failed_is_run_again(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "plan.yaml", tmp_path)
-    shutil.copytree(FOLDER / "targets" / LEAKY, tmp_path / "targets" / LEAKY)
-    first = evaluate("similarity", str(tmp_path))
-    write_entry(tmp_path / "results", first.entrant, first.results, first.targets)
-    monkeypatch.setattr("fedmia.bench.command.score_target", None)
-    again = evaluate("similarity", str(tmp_path))
-    assert again.row.auc is not None and first.row.auc is not None
-    assert again.row.auc.value == pytest.approx(first.row.auc.value, abs=1e-4)
-    assert "moco-digits-weak" in again.left_out and not again.differences
-
-
-def test_evaluate__what_failed_is_run_again_and_what_was_refused_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weak = "moco-digits-weak"
-    shutil.copy(FOLDER / "plan.yaml", tmp_path)
-    for name in (LEAKY, weak):
+    for name in (LEAKY, WEAK):
         shutil.copytree(FOLDER / "targets" / name, tmp_path / "targets" / name)
-    stored = {LEAKY: "failed: OSError: full", weak: "needs the vantage of a client"}
-    write_entry(tmp_path / "results", Entrant("similarity", {}, "nothing"), stored, TARGETS)
+    flags = ["--bench", str(tmp_path), "--submit", str(tmp_path / "results"), "--json"]
+    first = json.loads(fedmia(["bench", "similarity", *flags]).out)
+    (file,) = tmp_path.glob("results/similarity/*/entry.json")
+    lines = list[str]()
+    again = bench.evaluate("similarity", str(tmp_path), say=lines.append)
+    assert not any(line.startswith("similarity: ") for line in lines)
+    assert again.row.auc is not None and not again.differences
+    assert again.row.auc.value == pytest.approx(first["auc"]["value"], abs=1e-4)
+    assert TRAP in again.left_out and LEAKY not in again.left_out
+    refusal = "needs the vantage of a client"
+    edit_json(file, lambda c: c["targets"][WEAK].update(rows={"nothing": {"not_run": refusal}}))
+    full = {"not_run": "failed: OSError: full"}
+    edit_json(file, lambda c: leaky(c).update(rows={"nothing": full}))
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
-    result = evaluate("similarity", str(tmp_path))
+    result = bench.evaluate("similarity", str(tmp_path), say=lines.append)
     assert torch.get_num_threads() == 3
     torch.set_num_threads(threads)
-    assert list(result.scores) == [LEAKY] and result.results[weak] == stored[weak]
+    assert lines[-1] == f"similarity: {LEAKY}"
+    assert list(result.scores) == [LEAKY] and result.results[WEAK] == refusal
 
 
 @pytest.mark.parametrize(
@@ -468,7 +415,7 @@ def test_entrant__what_cannot_take_part_is_refused(
     attack: str, how: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
-        evaluate(attack, **how)
+        bench.evaluate(attack, **how)
 
 
 def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -> None:
@@ -482,8 +429,10 @@ def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -
 
 
 def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() -> None:
+    one = entries()[0]
+
     def label(attack: str, source: str) -> str:
-        return BenchEntry(attack, {}, source, True, {}).label
+        return str(replace(one, attack=attack, options={}, source=source, verified=True).label)
 
     marked = "similarity (scores of an earlier version)"
     assert label("similarity", "0" * 12) == marked
@@ -499,7 +448,7 @@ def test_evaluate__says_that_an_attack_that_learns_nothing_knows_no_truth(
     attack: str, knows: str, turned: int
 ) -> None:
     lines = list[str]()
-    result = evaluate(attack, knows=knows, targets=[LEAKY], say=lines.append)
+    result = bench.evaluate(attack, knows=knows, targets=[LEAKY], say=lines.append)
     assert sum("learns from no truth" in line for line in lines) == turned
     title = str(result).partition("\n")[0]
     assert "nothing" not in title and ("knows no truth" in title) == (attack == "similarity")
@@ -509,17 +458,16 @@ def test_differences__are_to_every_other_attack_also_of_the_same_file() -> None:
     rng, options = np.random.default_rng(0), {"fit_on": "known"}
     one = TargetScores(rng.normal(1, 1, 150), rng.normal(0, 1, 700), "black_box", "outsider", 1, 1)
     entrant = Entrant("encodermi-v", options)
-    entries = tuple(
-        BenchEntry(name, options, entrant.hash(), True, {"both": {LEAKY: one}})
+    any_entry = replace(entries()[0], verified=True)
+    stored = tuple(
+        replace(any_entry, attack=name, options=options, source=entrant.hash(),
+                by_key={"both": {LEAKY: one}})
         for name in ("encodermi-s", "encodermi-v")
     ) + (
-        BenchEntry("lira", {}, Entrant("lira").hash(), True, {"nothing, 4 shadows": {LEAKY: one}}),
-    )
-    result = BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), entries)
+        replace(any_entry, attack="lira", options={}, source=Entrant("lira").hash(),
+                by_key={"nothing, 4 shadows": {LEAKY: one}}),
+    )  # fmt: skip
+    result = bench.BenchResult("encoders-v1", entrant, {LEAKY: one}, TARGETS, (), stored)
     others = ["encodermi-s (fit_on known), knows both", "lira, knows no truth, 4 shadows"]
     assert list(result.differences) == others
     assert "over  1 targets  encodermi-s" in str(result)
-
-
-def test_package__gives_what_the_page_calls() -> None:
-    assert bench.evaluate.__module__ == bench.BenchResult.__module__ == "fedmia.bench.command"

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from fedmia.api import audit_encoder
-from fedmia.bench.scoring import Entrant, score_target
+from fedmia import audit_encoder
+from fedmia.bench.scoring import Entrant, score_target, score_together
 from fedmia.bench.targets import (
     ROLE_NAMES,
     SHADOWS,
@@ -21,10 +20,6 @@ from fedmia.bench.targets import (
     read_targets,
 )
 from fedmia.data.images import digests
-from fedmia.evaluation.audits.prepare import prepare
-from fedmia.report.figures import draw
-from fedmia.settings.commands.audit import Audit
-from fedmia.settings.tree import from_tree
 
 LIMIT, KNOWN = 40, 10  # images a side, and those that are known
 OPTIONS: dict[str, Any] = {"threads": 1, "device": "cpu", "known": KNOWN}
@@ -43,10 +38,7 @@ TARGET = read_targets(bench_folder("encoders-v1"), ["moco-digits-overfitted"])[0
 @pytest.mark.parametrize("attack", [
     "grad-norm", *(pytest.param(one, marks=pytest.mark.slow) for one in ("similarity", "combined")),
 ])  # fmt: skip
-def test_score__is_that_of_an_audit(
-    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+def test_score__is_that_of_an_audit(attack: str, tmp_path: Path) -> None:
     images = find_images([TARGET], ())
     files: dict[str, Any] = {}
     for name, side in zip(("members", "nonmembers"), sides(images), strict=True):
@@ -57,10 +49,7 @@ def test_score__is_that_of_an_audit(
     )
     scores = run.scores
     audited = [scores[attack][scores["truth"] == side].to_numpy() for side in (True, False)]
-    _, split = prepare(
-        from_tree(Audit, {"encoder": str(TARGET.folder), "attacks": [attack], **files, **OPTIONS}),
-        torch.device("cpu"),
-    )
+    split = run.images
     of = "known_members", "known_nonmembers", "scored_members", "scored_nonmembers", "spare"
     roles = {role: [d.hex() for d in digests(split.pixels(one).numpy())]
              for role, one in zip(ROLE_NAMES, of, strict=True)}  # fmt: skip
@@ -69,3 +58,21 @@ def test_score__is_that_of_an_audit(
     assert not isinstance(benched, str)
     for one, other in zip((benched.members, benched.nonmembers), audited, strict=True):
         assert np.abs(one - other).max() < 1e-6
+
+
+def test_score_together__gives_each_attack_the_scores_that_it_has_alone() -> None:
+    images = find_images([TARGET], ())
+    roles = {role: names[:LIMIT] for role, names in TARGET.roles.items()}
+    target = replace(TARGET, unwritten=roles)
+    entrants = [Entrant.of({"name": name}) for name in ("internal", "combined", "ascent", "dov4mm")]
+    together = score_together(entrants, target, images)
+    for entrant, result in zip(entrants, together, strict=True):
+        alone = score_target(entrant, target, images)
+        if isinstance(alone, str):
+            assert result == alone and entrant.name == "ascent"
+        else:
+            assert not isinstance(result, str)
+            assert result.seconds is None and alone.seconds is not None
+            assert result.queries == alone.queries
+            assert np.array_equal(result.members, alone.members)
+            assert np.array_equal(result.nonmembers, alone.nonmembers)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-from fedmia.cli import help, index
-from fedmia.cli.commands import COMMANDS
-from fedmia.settings.flags import INDEX
+import pytest
+
+from tests.cli.test_command import COMMANDS
+from tests.commands import fedmia
 from tests.snapshots import Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,13 +56,19 @@ def test_pages_and_mistyped_options__need_no_torch(snapshot: Snapshot) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     results = dict(zip(lines, map(tuple, json.loads(done.stdout)), strict=True))
     for command in COMMANDS:
-        page = help.help_page(COMMANDS[command], 80) + "\n"
-        assert results[command, "--help"] == (0, page, "")
+        code, page, error = results[command, "--help"]
+        assert (code, error) == (0, "") and max(map(len, page.splitlines())) <= 80
+        assert page.split() == fedmia(f"{command} --help").out.split()
         assert results[command, "--version"][1].startswith("fedmia ")
     wrong = [results[line] for line in lines[len(pages) :]]
     assert {(code, out) for code, out, _ in wrong} == {(2, "")}
     snapshot("".join(error for *_, error in wrong))
 
 
-def test_index__is_what_the_settings_and_the_roles_say() -> None:
-    assert INDEX.read_text(encoding="utf-8") == index.text(), "run python -m fedmia.cli.index"
+def test_index__is_what_the_settings_and_the_roles_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be written anew."""
+    written = dict[Path, str]()
+    monkeypatch.setattr(Path, "write_text", lambda file, text, **_: written.update({file: text}))
+    runpy.run_module("fedmia.cli.index", run_name="__main__")
+    ((file, text),) = written.items()
+    assert file.read_text(encoding="utf-8") == text, "run python -m fedmia.cli.index"

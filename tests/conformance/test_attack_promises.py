@@ -286,11 +286,10 @@ OF_HOOKS = [
 ]
 
 
-@pytest.mark.parametrize("sentence", SENTENCES + OF_HOOKS, ids=lambda s: re.split("[ .:]", s)[0])
-def test_check_attack__says_what_is_wrong(sentence: str) -> None:
+@pytest.mark.parametrize("sentence", OF_HOOKS, ids=lambda s: re.split("[ .:]", s)[0])
+def test_check_attack_hooks__says_what_is_wrong(sentence: str) -> None:
     wrong = wrong_attack(re.split("[ .:]", sentence)[0])
-    check = check_attack_hooks if sentence in OF_HOOKS else check_attack
-    assert broken(check, wrong).startswith(sentence)
+    assert broken(check_attack_hooks, wrong).startswith(sentence)
 
 
 def test_check_attack__wants_a_dataclass_of_its_options() -> None:

@@ -19,7 +19,7 @@ from fedmia.attacks.stacking import Stacking
 from fedmia.seeding import rng
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
-from fedmia.testing.attack import ATTACK_CHECKS
+from fedmia.testing import check_attack
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import AUGMENT
 from fedmia.threat import ClientView, ServerView
@@ -59,11 +59,9 @@ def test_exports__name_every_built_in_for_type_checkers() -> None:
 
 
 @every_attack
-@pytest.mark.parametrize("check", [*ATTACK_CHECKS, check_hooks], ids=lambda c: c.__name__)
-def test_attack__keeps_its_promise(
-    name: str, check: Callable[[AttackCase], None], case_of: Cases
-) -> None:
-    check(case_of(name))
+def test_attack__keeps_its_promises(name: str, case_of: Cases) -> None:
+    check_attack(registry.load("attack", name))
+    check_hooks(case_of(name))
 
 
 @every_attack

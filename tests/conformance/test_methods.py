@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,38 +13,26 @@ from fedmia.ssl.dino import DINO
 from fedmia.ssl.ibot import IBOT
 from fedmia.ssl.mae import MAE
 from fedmia.ssl.moco import MoCo
-from fedmia.testing.defense import DEFENSE_CHECKS, DefenseCase
-from fedmia.testing.ssl import SSL_CHECKS, SSLCase, coupled
-from fedmia.testing.strategy import STRATEGY_CHECKS, StrategyCase
+from fedmia.testing import check_defense, check_ssl, check_strategy
+from fedmia.testing.ssl import SSLCase, coupled
 
-KINDS: dict[str, tuple[Callable[[Any], Any], tuple[Callable[[Any], None], ...]]] = {
-    "ssl": (SSLCase, SSL_CHECKS),
-    "defense": (DefenseCase, DEFENSE_CHECKS),
-    "strategy": (StrategyCase, STRATEGY_CHECKS),
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "ssl": check_ssl,
+    "defense": check_defense,
+    "strategy": check_strategy,
 }
 
 
-def promises() -> Iterator[Any]:
-    for kind, (_, checks) in KINDS.items():
-        for name in registry.names(kind):
-            for check in checks:
-                yield pytest.param(kind, name, check, id=f"{kind}-{name}-{check.__name__}")
-
-
-@functools.cache
-def case_of(kind: str, name: str) -> Any:
-    """Its usual run is made once."""
-    return KINDS[kind][0](registry.load(kind, name))
-
-
-@pytest.mark.parametrize(("kind", "name", "check"), list(promises()))
-def test_plugin__keeps_its_promise(kind: str, name: str, check: Callable[[Any], None]) -> None:
-    check(case_of(kind, name))
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in CHECKS for name in registry.names(kind)]
+)
+def test_plugin__keeps_its_promises(kind: str, name: str) -> None:
+    CHECKS[kind](registry.load(kind, name))
 
 
 @pytest.mark.parametrize("name", registry.names("ssl"))
 def test_coupled__says_whether_a_loss_depends_on_others(name: str) -> None:
-    case = case_of("ssl", name)
+    case = SSLCase(registry.load("ssl", name))
     assert coupled(case) == case.spec.coupled
 
 
@@ -59,14 +46,6 @@ OPTIONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", SSL_CHECKS)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_options_that_dpsgd_can_bound__keep_the_promises(
-    options: str, check: Callable[[Any], None]
-) -> None:
-    check(case_of_options(options))
-
-
-@functools.cache
-def case_of_options(name: str) -> SSLCase:
-    return SSLCase(OPTIONS[name])
+def test_options_that_dpsgd_can_bound__keep_the_promises(options: str) -> None:
+    check_ssl(OPTIONS[options])

@@ -13,7 +13,7 @@ import pytest
 
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
-from fedmia.settings.options import option_fields
+from tests.options import option_fields
 
 PLUGINS = [(kind, name) for kind in registry.KINDS for name in registry.names(kind)]
 every_plugin = pytest.mark.parametrize(("kind", "name"), PLUGINS)

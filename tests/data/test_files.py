@@ -18,7 +18,6 @@ from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.data.tinyimagenet import TinyImageNet
 from fedmia.settings.errors import InputError
-from fedmia.untrusted import parquet as bounds
 from tests.data.material import channels_first, encode, load, refusal, write_image, write_parquet
 
 RNG = np.random.default_rng(0)
@@ -101,15 +100,15 @@ def test_parquet__gives_back_the_pixels(tmp_path, kind, column):
     assert data.labels.tolist() == [0, 1, 2, 0, 1, 2] and data.name == "a"
 
 
-@pytest.mark.parametrize("limit", [3, 4, 6, 99])  # in a batch, at its end, in a later one, all
-def test_parquet__limit_takes_the_first_rows(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(bounds, "ROWS", 4)
-    many = [encode(np.full((2, 2), i, np.uint8)) for i in range(11)]
-    labels = [0, 1, 1, 0, 2, 0, 1, 2, 2, 0, 1]
-    path = write_parquet(tmp_path / "a.parquet", many, label=labels)
-    data = load(Parquet(limit=limit), path)
-    assert data.images[:, 0, 0, 0].tolist() == [*range(11)][:limit]
-    assert data.labels.tolist() == labels[:limit]
+def test_parquet__limit_takes_the_first_rows(tmp_path):
+    """In a batch of 1024, at its end, in a later one, and all."""
+    images = [encode(np.full((2, 2), i, np.uint8)) for i in range(251)]
+    labels = [(i + 1) // 2 % 3 for i in range(1100)]
+    path = write_parquet(tmp_path / "a.parquet", (images * 5)[:1100], label=labels)
+    for limit in (3, 1024, 1030, 9999):
+        data = load(Parquet(limit=limit), path)
+        assert data.images[:, 0, 0, 0].tolist() == [i % 251 for i in range(1100)][:limit]
+        assert data.labels.tolist() == labels[:limit]
 
 
 def test_parquet__columns_by_option_or_only_integer(tmp_path):

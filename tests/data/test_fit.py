@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from fedmia.cli.commands import AUDIT, SIMULATE
+import fedmia
 from fedmia.data.base import Request
 from fedmia.data.decoding import MOST_PADDED, resize_all, to_square
 from fedmia.data.folder import Folder
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
-from fedmia.door.arguments import build_settings
-from fedmia.evaluation.audits.sources import SIDES, find_images
 from fedmia.federation.plan import make_plan
 from fedmia.settings.errors import InputError
-from fedmia.settings.tree import to_tree
+from tests.auditing.attacks import named
 from tests.data.dicom_files import write_dicom
 from tests.data.material import encode, experiment_on, write_image, write_parquet
 
@@ -108,9 +107,7 @@ def test_padding__is_black_after_the_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fit", TWINS)
-def test_commands__both_sides_and_arrays_in_memory_go_the_same_way(
-    fit: str, tmp_path: Path
-) -> None:
+def test_commands__both_sides_go_the_same_way(fit: str, tmp_path: Path) -> None:
     pixels = RNG.integers(1, 256, (60, 8, 10), dtype=np.uint8)
     expected = np.stack([TWINS[fit](one) for one in pixels])
     for at, one in enumerate(pixels):
@@ -120,19 +117,13 @@ def test_commands__both_sides_and_arrays_in_memory_go_the_same_way(
     used = np.sort(plan.cast.used)
     assert np.array_equal(plan.cast.data.images[used, 0], expected[used])
     for source in (f"folder:{tmp_path}", pixels):
-        options = {"encoder": "e", "members": source, "nonmembers": source, "size": size}
-        audit = build_settings(AUDIT, None, {**options, "fit": fit})
-        for side in find_images(audit, SIDES, size):
-            images = side.images if source is pixels else side.all().images
-            assert np.array_equal(images[:, 0], expected)
-
-
-def test_settings__leave_out_the_default() -> None:
-    assert "fit" not in to_tree(build_settings(SIMULATE, None, {"dataset": "npz:a.npz"}))["data"]
-    tree = to_tree(build_settings(SIMULATE, None, {"dataset": "npz:a.npz", "fit": "pad"}))
-    assert tree["data"]["fit"] == "pad"
-    with pytest.raises(InputError, match=r"data\.fit .*on images that are in no file"):
-        build_settings(SIMULATE, None, {"dataset": "digits", "fit": "pad"})
+        sides = (pixels[:30], pixels[30:]) if source is pixels else (source, pixels[30:] // 2)
+        run = fedmia.audit_encoder(
+            torch.nn.Conv2d(1, 4, 3), *sides, size=size, fit=fit, attacks=named("Mean"), threads=1,
+            quiet=True,
+        )  # fmt: skip
+        ids, images = run.images.ids("scored_members"), run.images.pixels("scored_members")
+        assert np.array_equal(images[:, 0], expected[ids]) and len(ids) > 10
 
 
 def test_resize_all__pads_arrays() -> None:

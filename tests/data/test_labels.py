@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from torch import nn
 from torch.utils.data import DataLoader
 
+import fedmia
 from fedmia.data.folder import Folder
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.data.labels import absent_labels, check_labels, renumber_labels
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
-from fedmia.door.images import read_images
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
 from tests.data.material import encode, load, write_image
@@ -115,27 +116,32 @@ def test_npz__an_array_of_classes(tmp_path: Path, name: str, values: Any) -> Non
     assert load(Npz(), tmp_path / "b.npz").labels.tolist() == NUMBERS
 
 
+def audited(members: Any) -> Any:
+    """An audit of these members in memory, beside as many others."""
+    others = np.random.default_rng(1).integers(0, 256, (24, 8, 8), dtype=np.uint8)
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    return fedmia.audit_encoder(encoder, members, others, attacks="lpla", known=4, quiet=True)
+
+
 @pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("values", [TEXT, NUMBERS, [float(v) for v in NUMBERS]])
-def test_a_dataset_keeps_labels_of_any_type(values: list[Any], batched: bool) -> None:
-    items: Any = list(zip(PIXELS[:, None], values, strict=True))
-    data = read_images(DataLoader(items, batch_size=4) if batched else items, "members")
-    assert data.labels.tolist() == NUMBERS
-    texts = [one if isinstance(one, str) else str(int(one)) for one in values]
-    assert data.class_labels().tolist() == texts
-
-
-def test_a_dataset_without_classes() -> None:
-    numbered = read_images(list(zip(PIXELS[:, None], range(COUNT), strict=True)), "members")
-    (note,) = sentences(numbered.notes)
-    assert not numbered.labelled and "each image has a label of its own" in note
-    none = read_images([(x[None], None) for x in PIXELS], "members")
-    assert not none.labelled and not none.notes
+def test_a_dataset__keeps_its_labels_and_says_where_they_are_none(batched: bool) -> None:
+    """Text is numbered in its order; a label of its own for each image is no class."""
+    pixels = np.random.default_rng(2).integers(0, 256, (12, 1, 8, 8), dtype=np.uint8)
+    labels = TEXT * 2 if batched else range(12)
+    items: Any = list(zip(pixels, labels, strict=True))
+    run = audited(DataLoader(items, batch_size=5) if batched else items)
+    said = [n for n in run.records.notes if "each image has a label of its own" in n]
+    assert len(said) == (not batched)
+    if batched:
+        ids = run.images.ids("scored_members")
+        classes = run.images.classes("scored_members").tolist()  # among those of the others
+        pairs = {(number, (TEXT * 2)[i]) for number, i in zip(classes, ids, strict=True)}
+        assert [text for _, text in sorted(pairs)] == ["ape", "cat", "dog"]
 
 
 @pytest.mark.parametrize("label", [{"boxes": 3}, [0, 1, 0], 0.5])
-def test_a_dataset_with_labels_that_are_none(label: Any) -> None:
+def test_a_dataset__with_labels_that_are_none(label: Any) -> None:
     with pytest.raises(InputError, match=r"labels of members must be integers or text \(6,\)"):
-        read_images([(x[None], label) for x in PIXELS], "members")
+        audited([(x[None], label) for x in PIXELS])
     with pytest.raises(InputError, match="of one-hot labels give the argmax"):
-        read_images((PIXELS, np.eye(COUNT)), "members")
+        audited((PIXELS, np.eye(COUNT)))

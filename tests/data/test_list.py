@@ -14,16 +14,15 @@ import torch
 from torch import nn
 
 import fedmia
-from fedmia.audit import main
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.list import ListFile
-from fedmia.door.images import name_images
 from fedmia.partitions.natural import Natural
 from fedmia.report.words.notes import sentences
 from fedmia.settings.commands.audit import Audit
 from fedmia.settings.errors import IncompleteError, InputError
 from fedmia.settings.tree import from_tree, to_tree
+from tests.commands import fedmia as command
 from tests.data.hospital import SITES, Form, hospital
 from tests.data.material import write_image
 
@@ -286,7 +285,8 @@ def test_parquet_of_images__names_the_other_source(place: Path) -> None:
 def test_names__a_table_is_a_list(place: Path, spec: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"list:{place / 'l.csv'}")):
         from_tree(Audit, {"encoder": "x.pt2", "members": spec.format(place / "l.csv")})
-    assert name_images(place / "l.csv", "members") == f"list:{place / 'l.csv'}"
+    with pytest.raises(InputError, match="encoder 'x.pt2': no such file"):  # it is a list
+        fedmia.audit_encoder("x.pt2", place / "l.csv")
 
 
 def settings(place: Path, **options: Any) -> Audit:
@@ -340,14 +340,13 @@ def test_subjects_of_two_owners__are_said(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_and_python__give_equal_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_and_python__give_equal_numbers(tmp_path: Path) -> None:
     path = hospital(tmp_path)
     flags = "--attacks similarity --mean .5 --std .25 --device cpu --threads 1 --quiet --json"
     encoder = "tests.data.test_list:tiny"
-    assert main(["--encoder", encoder, "--members", f"list:{path}", *flags.split()]) == 0
-    printed = capsys.readouterr().out
+    ran = command(["audit", "--encoder", encoder, "--members", f"list:{path}", *flags.split()])
+    assert ran.code == 0
+    printed = ran.out
     run = fedmia.audit_encoder(
         tiny(), path, attacks="similarity", mean=0.5, std=0.25, threads=1, quiet=True
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,13 @@ import torch
 from PIL import Image
 
 import fedmia
-from fedmia.cli.commands import AUDIT, SIMULATE
-from fedmia.door.arguments import build_settings
-from fedmia.evaluation.audits.sources import SIDES, find_images, load_images
 from fedmia.federation.plan import make_plan
-from fedmia.settings.commands.audit import Audit
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.settings.errors import IncompleteError, InputError
 from fedmia.settings.tree import from_tree, to_tree
-from papers.heads import measure
-from papers.heads.settings import Head
+from tests.commands import fedmia as command
 from tests.data.material import experiment_on, write_image
+from tests.papers.finished import papers
 
 DEEP = np.random.default_rng(0).integers(0, 4096, (60, 8, 8), dtype=np.uint16)
 BYTES = np.rint(DEEP / 4095 * 255).astype(np.uint8)[:, None]
@@ -52,29 +48,31 @@ def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:
     assert from_tree(Experiment, tree).data.request(0).pixel_range == LIMITS
 
 
-def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
-    source = f"folder:{folder}"
-    audit = from_tree(
-        Audit,
-        {"encoder": "e", "members": source, "nonmembers": source, "shadows": 2,
-         "shadow_data": source, "pixel_range": list(LIMITS)},
-    )  # fmt: skip
-    for side in find_images(audit, SIDES, None):
-        assert np.array_equal(side.all().images, BYTES)
-    assert np.array_equal(load_images(audit, "shadow.data", None).images, BYTES)
-    bad = replace(audit, data=replace(audit.data, pixel_range=None))
-    with pytest.raises(IncompleteError) as caught:
-        find_images(bad, SIDES, None)
-    assert caught.value.options == {"data.pixel_range": (0, 4095)}
-    with pytest.raises(
-        InputError,
-        match=r"^data.pixel_range .* without members .*: a run's images have its",
-    ):
-        from_tree(Audit, {"encoder": "e", "pixel_range": list(LIMITS)})
-
-
-def images_of(settings: Any) -> np.ndarray:
-    return settings.data.source().load(settings.data.request(0)).images
+def test_audit__scales_every_source_by_the_same_range(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Those of the shadows, too, which hold the images as they were trained on them."""
+    tmp_path, other, own = (tmp_path_factory.mktemp(name) for name in ("out", "other", "own"))
+    deep = np.random.default_rng(1).integers(0, 4096, (40, 8, 8), dtype=np.uint16)
+    for at, pixels in enumerate(deep):
+        write_image((other if at < 28 else own) / f"{at:02d}.png", pixels)
+    sides = f"--members folder:{folder} --nonmembers folder:{other} --shadow-data folder:{own} "
+    flags = "--encoder tests.auditing.brought:grey --shadows 1 --shadow.epochs 1 --known 4 "
+    flags += "--shadow.knowledge data --shadow.model smallnet --attacks encodermi-t "
+    flags += f"--attack.encodermi-t.layer avgpool --threads 1 --cache {tmp_path}/cache "
+    ran = command(f"audit {sides}{flags}")
+    assert ran.code == 2 and "data.pixel_range (--pixel-range) 0,4095" in ran.err
+    ran = command(f"audit {sides}{flags}--pixel-range 0,4095", tmp_path / "A")
+    assert ran.code == 0, ran.err
+    cast = fedmia.open_run(tmp_path / "A").images
+    theirs = np.rint(deep / 4095 * 255).astype(np.uint8)[:, None]
+    for role, side in (("scored_members", BYTES), ("scored_nonmembers", theirs)):
+        assert np.array_equal(cast.pixels(role), side[cast.ids(role)])
+    with np.load(next((tmp_path / "cache").glob("*/images.npz"))) as archive:
+        trained = {image.tobytes() for part in archive.values() for image in part}
+    assert trained == {image.tobytes() for image in theirs[28:]}
+    ran = command("audit --encoder e --pixel-range 0,4095")
+    assert ran.code == 2 and "a run's images have its" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -89,17 +87,14 @@ def images_of(settings: Any) -> np.ndarray:
     ids=["flag", "text", "path", "section", "file"],
 )
 def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any]) -> None:
-    settings = build_settings(SIMULATE, config, options)
-    assert np.array_equal(images_of(settings), BYTES)
+    """What is refused then is another matter; without a range these images are."""
+    with pytest.raises(InputError, match="2044 images needed, images has 60 distinct"):
+        fedmia.run_simulation(config, **options, clients=1000, partition="iid")
+    with pytest.raises(InputError, match=r"give data\.pixel_range .* LOW,HIGH"):
+        fedmia.run_simulation(dataset=DEEP, clients=1000)
 
 
 def test_python__audits_by_name_and_of_objects() -> None:
-    options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
-    audit = build_settings(AUDIT, None, {"encoder": "e", **options})
-    members, others = find_images(audit, SIDES, None)
-    assert np.array_equal(members.images, BYTES) and np.array_equal(others.images, BYTES[::-1])
-    with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
-        build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
     encoder, more = torch.nn.Conv2d(1, 8, 3), {"attacks": "similarity", "quiet": True}
     with pytest.raises(InputError, match=r"data.pixel_range \(--pixel-range\) LOW,HIGH"):
         fedmia.audit_encoder(encoder, DEEP[:30], DEEP[30:], **more)
@@ -121,20 +116,11 @@ def test_python__what_was_converted_stands_in_the_report(tmp_path: Path) -> None
     assert [note.partition(":")[0] for note in notes] == ["members", "others"]
 
 
-def test_head__scales_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Loaded(Exception):
-        """Ends the test where the images are loaded."""
-
-    def split(count: int, *more: Any) -> None:
-        raise Loaded(count)
-
-    released = type("Released", (), {"size": 8, "notes": []})()
-    monkeypatch.setattr(measure, "load", lambda *a, **more: released)
-    monkeypatch.setattr(measure, "split_images", split)
+def test_head__takes_its_images_by_the_range(tmp_path: Path) -> None:
     for at in range(30):
         write_image(tmp_path / str(at % 2) / f"{at:02d}.png", DEEP[at])
-    with pytest.raises(InputError, match=r" give data\.pixel_range .* LOW,HIGH"):
-        measure.prepare(from_tree(Head, {"encoder": "e", "data": f"folder:{tmp_path}"}))
-    with pytest.raises(Loaded, match="30"):
-        tree = {"encoder": "e", "data": f"folder:{tmp_path}", "pixel_range": list(LIMITS)}
-        measure.prepare(from_tree(Head, tree))
+    line = "head --encoder tests.auditing.brought:grey --size 8 --device cpu --images 100 "
+    ran = papers(f"{line} --data folder:{tmp_path}")
+    assert ran.code == 2 and re.search(r" give data\.pixel_range .* LOW,HIGH", ran.err)
+    ran = papers(f"{line} --data folder:{tmp_path} --pixel-range 0,4095")
+    assert ran.code == 2 and "400 labelled images, there are 30" in ran.err

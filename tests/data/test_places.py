@@ -18,9 +18,8 @@ from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.report.words.notes import sentences
-from fedmia.settings.errors import InputError
 from fedmia.storage.json_rows import to_json
-from fedmia.storage.outfolder import OutFolder
+from tests.commands import fedmia
 from tests.data.material import POINTER, encode, load, refusal, write_image, write_parquet
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -217,10 +216,8 @@ def test_names_that_are_no_utf8_are_escaped(tmp_path: Path) -> None:
     assert to_json({str(root): [root]}) == {f"{tmp_path}/caf\\xe9": [f"{tmp_path}/caf\\xe9"]}
     # In an ASCII locale the bytes of an umlaut are half characters, too.
     assert to_json("/m\udcc3\udcbcll") == "/müll"
-    with pytest.raises(
-        InputError, match=r"out \(--out\) '.*caf\\xe9' is no UTF-8; name another folder"
-    ):
-        OutFolder(root, "another run", lambda config: False)
+    ran = fedmia("simulate --clients 2 --attacks none", root)
+    assert ran.code == 2 and "caf\\xe9' is no UTF-8; name another folder" in ran.err
 
 
 # the files of reproduce

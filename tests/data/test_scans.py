@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.records.note import Note
 from fedmia.settings.errors import InputError
-from fedmia.untrusted.arrays import check_array
 from tests.data.dicom_files import write_dicom
 from tests.data.material import encode, refusal
 
@@ -97,10 +97,12 @@ def test_npy__what_is_no_image_is_left_out_like_any_broken_file(
     assert len(encoded.drop_unreadable().all()) == 1
 
 
-def test_npy__sound_headers_are_read_as_such_in_many_threads() -> None:
+@pytest.mark.skipif(sys.gettrace() is not None, reason="threads under a tracer may end early")
+def test_npy__sound_headers_are_read_as_such_in_many_threads(tmp_path: Path) -> None:
     """Before 3.12 two threads disturb each other in Python's parser, by which NumPy reads headers,
     where the collector of garbage lets another one in."""
-    content, limits = npy(np.zeros((8, 8), np.uint8)), gc.get_threshold()
+    limits = gc.get_threshold()
+    (tmp_path / "0.npy").write_bytes(npy(np.zeros((8, 8), np.uint8)))
 
     def let_others_in(phase: str, info: dict[str, int]) -> None:
         os.sched_yield()
@@ -109,10 +111,8 @@ def test_npy__sound_headers_are_read_as_such_in_many_threads() -> None:
     gc.set_threshold(5)
     try:
         with ThreadPoolExecutor(8) as pool:
-            headers = pool.map(
-                lambda _: check_array("it", io.BytesIO(content), len(content)), range(1500)
-            )
-            assert {shape for shape, _ in headers} == {(8, 8)}
+            loaded = pool.map(lambda _: read(tmp_path).images.shape, range(500))
+            assert {*loaded} == {(1, 1, 8, 8)}
     finally:
         gc.set_threshold(*limits)
         gc.callbacks.remove(let_others_in)

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmia.audit import main as audit
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.folder import Folder
 from fedmia.data.survey import read_headers, survey_sets
 from fedmia.federation.plan import make_plan
 from fedmia.settings.errors import IncompleteError, InputError
-from fedmia.simulate import main as simulate
+from tests.commands import fedmia
 from tests.data.dicom_files import write_dicom
 from tests.data.material import encode, experiment_on, write_parquet
 
@@ -234,15 +233,16 @@ def printed_line(error: str) -> list[str]:
     return arguments
 
 
-def refused_audit(folder: Path, capsys: Any) -> list[str]:
+def refused_audit(folder: Path) -> list[str]:
     """The line that a refused audit of a colour encoder on a hospital's files prints."""
     for side in ("in", "out side"):
         hospital(folder / side)
     line = ["--encoder", "tests.auditing.brought:tiny", "--attacks", "similarity", "--quiet",
             "--members", f"folder:{folder}/in", "--nonmembers", f"folder:{folder}/out side",
             ]  # fmt: skip
-    assert audit(line) == 2
-    error = capsys.readouterr().err
+    ran = fedmia(["audit", *line])
+    assert ran.code == 2
+    error = ran.err
     for option in ("data.size", "data.pixel_range", "data.channels"):
         assert error.splitlines()[-3].count(option) == 1
     arguments = printed_line(error)
@@ -250,14 +250,14 @@ def refused_audit(folder: Path, capsys: Any) -> list[str]:
     return arguments
 
 
-def test_audit__one_refusal_for_both_sides_and_the_encoder(tmp_path: Path, capsys: Any) -> None:
-    refused_audit(tmp_path, capsys)
+def test_audit__one_refusal_for_both_sides_and_the_encoder(tmp_path: Path) -> None:
+    refused_audit(tmp_path)
 
 
 @pytest.mark.slow
-def test_audit__the_printed_line_works(tmp_path: Path, capsys: Any) -> None:
-    arguments, out = refused_audit(tmp_path, capsys), tmp_path / "audit"
-    assert audit([*arguments, "--out", str(out)]) == 0
+def test_audit__the_printed_line_works(tmp_path: Path) -> None:
+    arguments, out = refused_audit(tmp_path), tmp_path / "audit"
+    assert fedmia(["audit", *arguments], out).code == 0
     report = (out / "report.json").read_text(encoding="utf-8")
     assert "6 DICOM files: 3 of MONOCHROME1 inverted, read from 0 to 4095" in report
     assert "20 images that are not square were cropped to their middle square" in report
@@ -265,19 +265,20 @@ def test_audit__the_printed_line_works(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_simulate__the_line_works_for_a_folder_without_labels(tmp_path: Path, capsys: Any) -> None:
+def test_simulate__the_line_works_for_a_folder_without_labels(tmp_path: Path) -> None:
     hospital(tmp_path / "a")
     line = ["--dataset", f"folder:{tmp_path}/a", "--clients", "2", "--rounds", "1", "--quiet",
             "--split.known", "3", "--model", "smallnet", "--attacks", "similarity"]  # fmt: skip
-    assert simulate(line) == 2
-    arguments = printed_line(capsys.readouterr().err)
+    ran = fedmia(["simulate", *line])
+    assert ran.code == 2
+    arguments = printed_line(ran.err)
     expected = ["--size", "16", "--pixel-range", "0,4095", "--partition", "iid"]
     assert arguments == [*line, *expected]
     run = str(tmp_path / "run")
-    assert simulate([*arguments, "--fit", "pad", "--out", run]) == 0
+    assert fedmia(["simulate", *arguments, "--fit", "pad", "--out", run]).code == 0
     # An audit of the run reads the same images again.
     out = tmp_path / "audit"
-    assert audit(["--encoder", run, "--attacks", "similarity", "--quiet", "--out", str(out)]) == 0
+    assert fedmia(f"audit --encoder {run} --attacks similarity --quiet", out).code == 0
     own, again = (
         json.loads((Path(folder) / "report.json").read_text(encoding="utf-8"))["attacks"][0]["auc"]
         for folder in (run, out)

@@ -21,10 +21,9 @@ from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.records.privacy import CanaryBoundRow, Epsilon
-from fedmia.report import lowerbounds
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
+from tests.made_up_runs import made_up_row, stated_epsilon
 
 HONEST = opacus.optimizers.DPOptimizer
 MakeJob = Callable[..., Any]
@@ -48,10 +47,10 @@ class Unclipped(HONEST):
         self.max_grad_norm = asked
 
 
-def shown(told: Epsilon | None) -> float:
-    assert told is not None and told.lower_bound is not None
-    audit = told.lower_bound
-    return lowerbounds.epsilon_lower_bound(audit, told.delta, audit.correct, 0.05)
+def shown(told: Any) -> float:
+    """The lower bound that a report shows of a statement."""
+    bound: float = stated_epsilon(told).lower_bound.value
+    return bound
 
 
 def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
@@ -147,7 +146,8 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     memory = {"canaries": {"in": inside, "scores": scores}}
     guesses = canaries.guess_canaries(memory, audit)
     assert guesses is not None
-    assert lowerbounds.epsilon_lower_bound(guesses, 1e-5, guesses.correct, 0.05) < 1.0
+    told = made_up_row("clients.defence.epsilon", delta=1e-5, noise_source="seeded")
+    assert shown(replace(told, lower_bound=guesses)) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,8 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
     guesses = canaries.guess_canaries(memory)
-    assert guesses == CanaryBoundRow(
-        canaries=100, guesses=[4, 34, 70], correct=[*correct], audit="one-run"
-    )
+    assert guesses is not None and (guesses.canaries, guesses.audit) == (100, "one-run")
+    assert (guesses.guesses, guesses.correct) == ([4, 34, 70], [*correct])
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
     guesses = canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))

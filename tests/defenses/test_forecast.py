@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.federation import train as training
-from fedmia.federation.plan import make_plan
-from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
-from fedmia.study.command import say_forecasts
+from tests.commands import fedmia
+from tests.fake_runs import runs_of
 
 
 @pytest.mark.slow
@@ -42,21 +36,23 @@ def test_forecast__silent_where_a_budget_is_given() -> None:
     assert "nothing is guaranteed" in str(DPSGD(noise_multiplier=0.0).forecast(100, Train(), 10))
 
 
-def printed(flags: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a study says before its runs."""
-    invocation = parse(STUDY, shlex.split(f"smoke --ssl moco --seeds 1 --out X {flags}"))
-    say_forecasts(invocation.settings)
-    return capsys.readouterr().err
+def printed(flags: str, folder: Path) -> str:
+    """What a study says of its defences before its runs."""
+    with runs_of(folder / "tell"):
+        ran = fedmia(f"study smoke --ssl moco --seeds 1 --jobs 1 {flags}", folder / str(len(flags)))
+    lines = [line for line in ran.err.splitlines() if line.startswith("fedmia: dpsgd: ")]
+    assert ran.code == 0, ran.err
+    return "\n".join(lines)
 
 
 @pytest.mark.slow
-def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_study__says_it_once_for_all_runs_of_a_defence(tmp_path: Path) -> None:
     flags = "--defenses dpsgd,gaussian --strengths dpsgd="
-    (line,) = printed(f"{flags}0.3,0.6,30", capsys).splitlines()
+    (line,) = printed(f"{flags}0.3,0.6,30", tmp_path).splitlines()
     assert line.startswith("fedmia: dpsgd: these settings end in epsilon")
     assert line.endswith("; of its other settings in this study, 1 end likewise")
-    assert "other settings" not in printed(f"{flags}0.3", capsys)
-    assert printed(f"{flags}30", capsys) == ""
+    assert "other settings" not in printed(f"{flags}0.3", tmp_path)
+    assert printed(f"{flags}30", tmp_path) == ""
 
 
 @pytest.mark.slow
@@ -69,32 +65,19 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
     ],
 )
 def test_study__spells_the_option_as_the_command_takes_it(
-    capsys: pytest.CaptureFixture[str], flags: str, option: str
+    tmp_path: Path, flags: str, option: str
 ) -> None:
     """The flag that the line names is one that the same command accepts, and silences it."""
-    line = printed(flags, capsys)
+    line = printed(flags, tmp_path)
     assert "; defense.dpsgd.epsilon 8 sets the noise for it" in line
     silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
-    assert printed(silenced, capsys) == ""
+    assert printed(silenced, tmp_path) == ""
 
 
 @pytest.mark.slow
-def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run__prints_the_option_and_not_its_mark() -> None:
     """The line before a run's first round is for a reader: no mark of an option is left."""
-    line = "smoke --ssl moco --defense dpsgd,gaussian --attacker passive"
-    plan = make_plan(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
-    printed = list[str]()
-
-    class Bars:
-        """Collects the lines of the terminal."""
-
-        line = printed.append
-
-    def stop_here(*_: object) -> None:
-        raise InterruptedError
-
-    monkeypatch.setattr(training, "make_client_setup", stop_here)
-    with pytest.raises(InterruptedError):
-        training.train(plan, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
-    (line,) = [one for one in printed if "dpsgd" in one]
+    flags = "--ssl moco --defense dpsgd,gaussian --attacker passive"
+    ran = fedmia(f"simulate --config smoke {flags} --strategy tests.watched:Refuses")
+    (line,) = [one for one in ran.err.splitlines() if "dpsgd:" in one]
     assert line.endswith("; defense.dpsgd.epsilon 8 sets the noise for it")

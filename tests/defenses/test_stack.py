@@ -16,12 +16,11 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.federation.ledger import Ledger
-from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.privacy import Epsilon
 from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from tests.defenses.conftest import kept
+from tests.made_up_runs import made_up_row
 from tests.small_setup import settle
 
 LAYERS = (
@@ -125,18 +124,12 @@ def test_desk__a_client_that_rests_sends_what_it_received(
 def part(
     name: str, value: float | None, standing: str = "guaranteed", unit: str = "client",
     delta: float = 1e-5,
-) -> DefenceRow:  # fmt: skip
-    return DefenceRow(
-        name=name,
-        epsilon=Epsilon(
-            value=value,
-            delta=delta,
-            rounds=2,
-            standing=standing,
-            assumptions=f"{name} says.",
-            unit=unit,
-        ),
-    )
+) -> Any:  # fmt: skip
+    epsilon = {
+        "value": value, "delta": delta, "rounds": 2, "standing": standing, "unit": unit,
+        "assumptions": f"{name} says.", "noise_source": "seeded",
+    }  # fmt: skip
+    return made_up_row("clients.defence", name=name, epsilon=epsilon)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +145,11 @@ def part(
         # At one epsilon the smaller delta.
         ([part("a", 4.0), part("b", 4.0, delta=1e-7), part("d", None, delta=0.0),
           part("c", 5.0, delta=1e-6)], "b"),
-        ([DefenceRow(name="crop")], ""),
+        ([made_up_row("clients.defence", name="crop")], ""),
         ([], ""),
     ],
 )  # fmt: skip
-def test_statement__what_nothing_beats(parts: list[DefenceRow], kept_ones: str) -> None:
+def test_statement__what_nothing_beats(parts: list[Any], kept_ones: str) -> None:
     """Of epsilons of one unit the assumptions name all."""
     smallest = smallest_epsilon(parts)
     assert [e.assumptions[0] for e in smallest] == list(kept_ones)

@@ -12,12 +12,10 @@ import pytest
 
 from fedmia.cli.commands import COMMANDS
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import Report
 from fedmia.report.codes import CODES
 from fedmia.settings import registry
-from fedmia.settings.options import option_fields
-from fedmia.storage.json_rows import from_json
-from fedmia.table import COLUMNS, flatten
+from tests.made_up_runs import columns, table_rows
+from tests.options import option_fields
 from tests.pages.reading import ROOT, script, text_of
 
 EXT = "docs/_ext"
@@ -103,7 +101,7 @@ def test_report__names_the_function_that_computes_a_number(pages: dict[str, str]
 def test_metrics__list_every_number_of_a_report(pages: dict[str, str], name: str) -> None:
     report = json.loads((ROOT / f"tests/golden/{name}.json").read_text(encoding="utf-8"))
     report |= dict.fromkeys(("timing", "versions", "hardware"), {})  # without a number
-    rows = flatten(from_json(Report, report, "report"))
+    rows = table_rows(report)
     section = pages["report_json.md"].split("## Metrics by subject")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \| [^|]+ \| [^|]+ \| `", section, re.M)
     assert len(listed) == section.count("\n| `")
@@ -116,7 +114,7 @@ def test_metrics__list_every_number_of_a_report(pages: dict[str, str], name: str
 def test_table__page_has_every_column(pages: dict[str, str]) -> None:
     types = pages["table.md"].split("## Types")[1]
     listed = re.findall(r"^\| `(\w+)` \| `(string|integer|number)` \| [^ |]", types, re.M)
-    assert [name for name, _ in listed] == list(COLUMNS)
+    assert [name for name, _ in listed] == columns()
 
 
 def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:
@@ -169,7 +167,7 @@ def test_epsilon__table_is_the_bound_that_the_page_states() -> None:
         """The highest TPR that any test has against (epsilon, 0)-privacy."""
         return min(math.exp(epsilon) * fpr, 1 - math.exp(-epsilon) * (1 - fpr))
 
-    page = text_of("docs/concepts/epsilon.md")
+    page = text_of("docs/concepts/reading_numbers.md")
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
     assert len(rows) == 6
     for row in rows:

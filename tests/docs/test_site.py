@@ -1,4 +1,4 @@
-"""The site: what it must not load or lack. scripts/docs.sh builds it, a step of .ci/run."""
+"""The site: what it must not load or lack. tools/docs.sh builds it, a step of .ci/run."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ def test_hooks__are_steps_of_the_checks() -> None:
     ci, flow = ((ROOT / ".ci/run"), ROOT / ".github/workflows/ci.yml")
     scripts = re.findall(r"\S+\.py", entries)
     assert scripts and all(s in ci.read_text() and (ROOT / s).is_file() for s in scripts)
-    assert "scripts/docs.sh" in ci.read_text() and "run: .ci/run" in flow.read_text()
+    assert "tools/docs.sh" in ci.read_text() and "run: .ci/run" in flow.read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,6 @@ from torch.utils.data import TensorDataset
 
 import fedmia
 from fedmia.attacks.similarity import Similarity
-from fedmia.settings import session
 from tests.door.test_simulation import TINY, network, own_attack
 
 RNG = np.random.default_rng(0)
@@ -28,15 +29,17 @@ def encoder() -> nn.Module:
 
 
 def test_images_of_the_session_are_read_again_and_of_another_one_are_indexed(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     run = fedmia.audit_encoder(
-        encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
+        encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True, out=tmp_path
     )
     assert np.array_equal(
         run.images.pixels("scored_members"), MEMBERS[run.images.ids("scored_members")]
     )
-    monkeypatch.setattr(session, "_CLASSES", {})
+    config = (tmp_path / "config.yaml").read_text(encoding="utf-8")  # as of another session
+    config = re.sub(r"((?:non)?members)@\w+", r"\1@0123456789ab", config)
+    (tmp_path / "config.yaml").write_text(config, encoding="utf-8")
     with pytest.raises(fedmia.InputError, match="were arrays in memory.*index your own"):
         _ = fedmia.open_run(run.folder).images
     # What the error says to do: the places are those of the user's own arrays.
@@ -65,17 +68,17 @@ def test_gradients__are_on_wherever_it_is_called(capsys: pytest.CaptureFixture[s
         assert "fedmia: not run: lira: needs shadow encoders" in capsys.readouterr().err
 
 
-def test_not_run__a_failure_is_said_even_if_quiet(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def breaks(*_: object) -> Any:
+class Breaking(Similarity):
+    def score(self, view: Any, images: Any) -> Any:
         return 1 / 0
 
-    monkeypatch.setattr(Similarity, "score", breaks)
-    fedmia.audit_encoder(
-        encoder(), MEMBERS, OTHERS, attacks=["similarity", "lpla"], known=5, quiet=True
-    )
-    assert "not run: similarity: failed: ZeroDivisionError" in capsys.readouterr().err
+
+def test_not_run__a_failure_is_said_even_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    both = [Breaking, "lpla"]
+    run = fedmia.audit_encoder(encoder(), MEMBERS, OTHERS, attacks=both, known=5, quiet=True)
+    said = capsys.readouterr().err
+    assert "not run: " in said and ":Breaking: failed: ZeroDivisionError" in said
+    assert list(run.attacks.index) == ["lpla"]
 
 
 @pytest.mark.slow
@@ -98,6 +101,12 @@ def test_own_attack_and_a_run_whose_folder_lives_as_long_as_it_does() -> None:
 
 
 def test_bad_input() -> None:
+    for others, more, said in (
+        (RNG.integers(0, 256, (30, 3, 12, 12), dtype=np.uint8), {}, "must have the same channels"),
+        (OTHERS, {"attacks": ["simlarity"]}, "did you mean 'similarity'"),
+    ):
+        with pytest.raises(fedmia.InputError, match=said):
+            fedmia.audit_encoder(encoder(), MEMBERS, others, **more)
     with pytest.raises(fedmia.InputError, match="others is missing"):
         fedmia.audit_encoder(encoder(), MEMBERS)
     with pytest.raises(fedmia.InputError, match="unknown dataset 'digit'"):

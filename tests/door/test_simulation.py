@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,14 +16,11 @@ from torch import Tensor, nn
 
 import fedmia
 from fedmia.attacks import Attack
-from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.door.arguments import build_settings
-from fedmia.door.plugins import name_plugin
-from fedmia.runtime.progress import Display
 from fedmia.settings import option
-from fedmia.simulate import main
 from fedmia.threat import BlackBox, Threat
+from strategies.fedavg import FedAvg
+from tests.commands import fedmia as run_command
 
 TINY: dict[str, Any] = {
     "config": "smoke", "clients": 2, "rounds": 1, "attacker": "none", "quiet": True,
@@ -67,8 +64,10 @@ def pixels(count: int = 160) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def test_the_numbers_are_those_of_the_command_line(tmp_path: Path) -> None:
-    assert main([*FLAGS.split(), "--out", str(tmp_path / "flags")]) == 0
-    run = fedmia.run_simulation(**TINY, out=tmp_path / "python")
+    """Of a defence that is an instance, too."""
+    flags = f"simulate {FLAGS} --defense gaussian --defense.clip 2"
+    assert run_command(flags, tmp_path / "flags").code == 0
+    run = fedmia.run_simulation(**TINY, defense=Gaussian(clip=2.0), out=tmp_path / "python")
     flags, python = (
         json.loads((tmp_path / name / "report.json").read_text()) for name in ("flags", "python")
     )
@@ -84,54 +83,34 @@ def test_own_images_network_and_attack(tmp_path: Path) -> None:
     kind = own_attack()
     options = TINY | {"attacks": ["similarity", kind(power=2.0)]}
     options |= {"dataset": pixels(), "model": network, "split": {"members": 20, "nonmembers": 20}}
-    run = fedmia.run_simulation(**options, out=tmp_path / "RUN")
+    defence = [{"name": Gaussian, "clip": 2.0}]
+    run = fedmia.run_simulation(**options, defense=defence, out=tmp_path / "RUN")
     assert list(run.attacks.index) == ["similarity", "Length"]
     assert {"similarity", "Length"} < set(run.scores.columns)
     assert set(run.table["attack"].dropna()) == {"similarity", "Length"}
     config = (tmp_path / "RUN/config.yaml").read_text()
     assert "python:Length@" in config and "python:network@" in config and "power: 2.0" in config
     assert run.images.pixels("scored_members").shape[1:] == (1, 10, 10)
-    again = fedmia.run_simulation(**options)
+    assert "name: gaussian" in config and "clip: 2.0" in config
+    again = fedmia.run_simulation(**options, defense={"name": "gaussian", "clip": 2.0})
     assert again.scores.equals(run.scores)
 
 
-def test_names_change_with_what_a_class_or_function_does() -> None:
+def test_names_change_with_what_a_class_does() -> None:
+    def name(attack: Any) -> str:
+        """As an error spells it that lists what is run."""
+        with pytest.raises(fedmia.InputError, match=r"run: python:Length@\w{12}\)$") as error:
+            fedmia.run_simulation(attacks=[attack], attack={"similarity": {"views": 3}})
+        return str(error.value)
+
     kind = own_attack()
-    assert name_plugin("attack", kind) == name_plugin("attack", kind)  # now that it has a name
-    assert name_plugin("attack", own_attack()) == name_plugin("attack", kind)
-    assert name_plugin("attack", own_attack()) != name_plugin("attack", own_attack(2.0))
-    assert name_plugin("attack", own_attack()(power=3.0))["power"] == 3.0
-
-    def narrow(width: int) -> Callable[[int], nn.Module]:
-        return lambda channels: nn.Conv2d(channels, width, 3)
-
-    names = [name_plugin("model", narrow(width))["name"] for width in (4, 4, 8)]
-    assert names[0] == names[1] != names[2]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"name": "gaussian", "clip": 2.0},
-        Gaussian(clip=2.0),
-        [Gaussian(clip=2.0)],
-        [{"name": Gaussian, "clip": 2.0}],
-    ],
-    ids=["mapping", "instance", "list", "class and options"],
-)
-def test_defences_are_names_classes_or_instances(form: Any) -> None:
-    settings = build_settings(SIMULATE, "smoke", {"defense": form})
-    by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
-    assert settings == by_name and settings.defense[0].options["clip"] == 2.0
-    assert build_settings(STUDY, "smoke", {"over": {"defense": [Gaussian]}}).cells
-    values = form if isinstance(form, list) else [form]
-    (cell,) = build_settings(STUDY, "smoke", {"over": [{"defense": values}]}).points
-    assert cell.first.defense == settings.defense  # with its options, as a value of a study
+    assert name(kind) == name(kind) == name(own_attack())  # now that it has a name
+    assert name(own_attack(2.0)) != name(kind) == name(kind(power=3.0))
 
 
 @pytest.mark.slow
 def test_own_classes_of_a_folder_are_passed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "RUN"
     fedmia.run_simulation(**TINY | {"out": out, "attacks": [own_attack()]})
@@ -143,7 +122,8 @@ def test_own_classes_of_a_folder_are_passed_again(
 
     with pytest.raises(fedmia.InputError, match="python:Length@.* not .*python:Other@"):
         fedmia.run_simulation(resume=out, attacks=[Other])
-    monkeypatch.setattr("fedmia.settings.session._CLASSES", {})
+    config = (out / "config.yaml").read_text(encoding="utf-8")  # as of another session
+    (out / "config.yaml").write_text(re.sub(r"Length@\w+", "Length@0123456789ab", config))
     run = fedmia.open_run(out, trust_plugins=True)
     assert list(run.attacks.index) == ["Length"]  # a folder is data
     for use in (lambda: run.settings, lambda: fedmia.run_simulation(resume=out)):
@@ -182,19 +162,21 @@ def test_resume_refuses_a_link_that_leads_out_of_the_folder(tmp_path: Path) -> N
         fedmia.run_simulation(resume=run)
 
 
-def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C as round 3 ends, by the run's own word and by no clock.
+class Interrupting(FedAvg):
+    """Ctrl-C as the server merges the third round."""
 
-    What handled it before does so again; a job in the background begins with it ignored.
-    """
-    plain, before = Display.round, signal.getsignal(signal.SIGINT)
+    merged: ClassVar[list[int]] = []
 
-    def interrupt(self: Display, branch: str, round: int, *rest: Any) -> None:
-        plain(self, branch, round, *rest)
-        if round == 3:
+    def aggregate(self, received: Any, updates: Any) -> Any:
+        self.merged.append(1)
+        if len(self.merged) == 3:
             signal.raise_signal(signal.SIGINT)  # to this thread, at once
+        return super().aggregate(received, updates)
 
-    monkeypatch.setattr(Display, "round", interrupt)
-    run = fedmia.run_simulation(**TINY | {"rounds": 8, "federation": {"snapshots": 1}})
-    assert run.records.interrupted == 3
+
+def test_an_interrupt_reports_on_the_finished_rounds() -> None:
+    """What handled it before does so again; a job in the background begins with it ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    options = TINY | {"rounds": 8, "federation": {"snapshots": 1}, "strategy": Interrupting}
+    assert fedmia.run_simulation(**options).records.interrupted == 2
     assert signal.getsignal(signal.SIGINT) is before

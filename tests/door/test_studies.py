@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedmia
-from fedmia.cli.commands import STUDY
-from fedmia.door.arguments import options_tree
-from fedmia.report.notebook import DOUBT, LEAKS
+from fedmia.defenses.gaussian import Gaussian
 from tests.door.test_simulation import TINY, network, own_attack, pixels
-from tests.study.planted import golden, study_of
+from tests.fake_runs import Studies, golden
+
+RED, AMBER = "#c9483f", "#b07d12"
 
 
 @pytest.mark.slow(seconds=30)
@@ -40,15 +41,35 @@ def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
     assert again.table.equals(study.table)
 
 
-def test_study__is_shown_by_the_verdicts_of_its_runs() -> None:
-    quiet = golden() | {"verdict_code": "not-established"}
-    runs = [("", {}, seed, quiet) for seed in (0, 1)]
-    shown = study_of([*runs, ("", {}, 2, "broken")])._repr_html_()
-    assert "not established: 2" in shown and DOUBT in shown
-    shown = study_of([*runs, ("", {}, 2, golden() | {"verdict_code": "leaks"})])._repr_html_()
-    assert "leaks: 1" in shown and LEAKS in shown
+def test_study__is_shown_by_the_verdicts_of_its_runs(tmp_path: Path) -> None:
+    studies = Studies(tmp_path / "studies")
+
+    def shown_with(last: object) -> str:
+        quiet = golden() | {"verdict_code": "not-established"}
+        study = studies.plant(
+            "--attacks similarity --seeds 3",
+            lambda name: last if name == "seed=2" else quiet,
+            tmp_path / "OUT",
+        )
+        return study._repr_html_()
+
+    shown = shown_with("broken")
+    assert "not established: 2" in shown and AMBER in shown
+    shown = shown_with(golden() | {"verdict_code": "leaks"})
+    assert "leaks: 1" in shown and RED in shown
 
 
-def test_over__takes_short_flags_as_run_simulation_does() -> None:
-    tree = options_tree(STUDY, {"over": {"clients": [3, 4], "partition.alpha": [1]}})
-    assert tree == {"over": [{"federation.clients": [3, 4], "partition.alpha": [1]}]}
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"clients": [3, 0]}, "over federation.clients=0: federation.clients .*: 0, must be >= 1"),
+        ({"defense": [Gaussian(), Gaussian()]}, "are the same run"),
+        ([{"defense": [{"name": Gaussian, "scal": 1}]}], "did you mean 'scale'"),
+        ({"partition": "iid"}, "partition needs a list of values, got 'iid'"),
+    ],
+)
+def test_over__takes_short_flags_and_plugins_as_run_simulation_does(
+    over: Any, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(fedmia.InputError, match=said):
+        fedmia.run_study(**TINY, over=over, out=tmp_path / "STUDY")

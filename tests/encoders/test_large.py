@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.api import view
+from fedmia import view
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import load_module

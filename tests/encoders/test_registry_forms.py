@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.cli.help import list_page
 from fedmia.encoders.base import find_form, forms
 from fedmia.settings import registry
+from tests.commands import fedmia
 from tests.encoders.conftest import refused
 
 LISTED = (
@@ -49,7 +49,7 @@ def test_find_form__the_one_that_takes_it(here: Path, spec: str, name: str, sour
 
 def test_forms__each_says_how_it_is_written(here: Path) -> None:
     assert ", ".join(form.written for form in forms()) == LISTED
-    page = " ".join(list_page("encoder", 80).split())
+    page = " ".join(fedmia("list encoder").out.split())
     for form in forms():
         assert f"--encoder {form.written}" in page
     refused(

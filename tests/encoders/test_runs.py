@@ -14,7 +14,6 @@ from fedmia.encoders.describe import probe_encoder
 from fedmia.recording import Recording, RecordingWriter
 from fedmia.report.words.notes import sentences
 from fedmia.settings.errors import InputError
-from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
 from tests.made_up_runs import write_report
@@ -22,24 +21,24 @@ from tests.made_up_runs import write_report
 
 @pytest.fixture(scope="module")
 def run(bank: Bank) -> Path:
-    """A finished run of one client and two rounds."""
-    return bank.run(RUN)
+    """A finished run of four rounds, whose models were all kept."""
+    return bank.run("server")
 
 
 def test_run__is_its_snapshot(run: Path) -> None:
     released = load(str(run))
-    assert (released.name, released.access) == ("RUN@2", "white_box")
-    assert (released.channels, released.size, released.fixed_size) == (3, 8, False)
+    assert (released.name, released.access) == ("server@4", "white_box")
+    assert (released.channels, released.size, released.fixed_size) == (1, 8, False)
     assert released.method.encoder.map_layer == "layer4"
-    for turn, method in ((2, released.method), (0, released.untrained())):
+    for turn, method in ((4, released.method), (0, released.untrained())):
         state = Recording(run / "recording").models()[turn]
         ours = method.shared_state()
         assert ours.keys() == state.keys()
         assert all(torch.equal(ours[n], t) for n, t in state.items())
-    images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
+    images = torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8)
     assert probe_encoder(released, images) == [] and released.notes == []
     assert "round 0" in released.untrained_how
-    assert released.augment.crop_min == 0.2
+    assert released.augment.crop_min == 0.9
 
 
 def test_run__of_a_pretrained_model_has_the_first_one_as_its_control(
@@ -59,19 +58,19 @@ def test_run__a_round_by_number(run: Path) -> None:
     weights = Recording(run / "recording").models()[1]
     state = load(f"{run}@1").method.shared_state()
     assert all(torch.equal(state[n], t) for n, t in weights.items())
-    assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [2, 1]
+    assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [4, 1]
     assert load("tests.auditing.brought:tiny").weights.round is None
-    refused(r"kept no round 9; nearest is 2 \(kept: 0, 1, 2\)", f"{run}@9")
+    refused(r"kept no round 9; nearest is 4 \(kept: 0, 1, 2, 3, 4\)", f"{run}@9")
 
 
 def test_run__with_a_model_that_diverged_is_refused_by_its_round(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, folder := tmp_path / "RUN")
     recording = RecordingWriter(folder / "recording")
-    last = recording.load("main", 2)[0]
-    recording.save("main", 3, {n: torch.zeros_like(t) for n, t in last.items()})
+    last = recording.load("main", 4)[0]
+    recording.save("main", 5, {n: torch.zeros_like(t) for n, t in last.items()})
     recording.save("untrained", 0, {n: t * torch.inf for n, t in last.items()})
     recording.flush()
-    refused("the model of round 3: every weight is zero", str(folder))
+    refused("the model of round 5: every weight is zero", str(folder))
     with pytest.raises(InputError, match="the model of round 0: '.*' is not finite"):
         load(f"{folder}@2").untrained()
 
@@ -79,7 +78,7 @@ def test_run__with_a_model_that_diverged_is_refused_by_its_round(run: Path, tmp_
 def test_run__seed_constants_and_size(run: Path) -> None:
     first, again = load(str(run), seed=4), load(str(run), seed=4)
     assert torch.equal(first.method.get_buffer("bank.rows"), again.method.get_buffer("bank.rows"))
-    mean = [0.1, 0.2, 0.3]
+    mean = [0.1]
     released = load(str(run), mean=mean, size=16)
     torch.testing.assert_close(released.method.encoder.mean.flatten(), torch.tensor(mean))
     assert released.size == 16 and "trained on 8x8" in sentences(released.notes)[0]
@@ -103,7 +102,7 @@ def test_run__size_that_nothing_tells(copy: Path) -> None:
 
 
 def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
-    refused("is no run: .*runs inside it: RUN", run.parent)
+    refused("is no run: .*runs inside it: .*server", run.parent)
     (tmp_path / "empty").mkdir()
     refused("is no run", tmp_path / "empty")
     config = (copy / "config.yaml").read_text()
@@ -117,7 +116,7 @@ def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
     (copy / "config.yaml").write_text(config)
     for file in (copy / "recording/models/main").iterdir():
         file.write_bytes(b"x")
-    refused("0002.safetensors.* is not the file that was recorded", copy)
+    refused("0004.safetensors.* is not the file that was recorded", copy)
     (copy / "recording/rounds.jsonl").write_text("")
     refused("holds no models in recording/models/main", copy)
     refused("holds its own weights", run, checkpoint=Path("w.pt"))

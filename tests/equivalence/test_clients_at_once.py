@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,25 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message, MessageType, RecordDict
 
-from clients import app
 from clients.client_group import count_together, form_groups, train_group
 from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
+from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
-from fedmia.records.note import Note
-from fedmia.report.words.notes import in_words
-from fedmia.runtime.progress import Display
+from fedmia.recording import Recording
 from fedmia.ssl import TwoView
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train
 from fedmia.storage.arena import Arena
 from fedmia.storage.snapshot import Update
-from tests.small_runs import SMALL, ran
+from tests.small_runs import ran
 from tests.small_setup import changed, settle, small_setup
+from tests.watched import same
 
-from .conftest import Run, federated, planned, same, weights
+from .conftest import tiny
 
 METHODS = {
     "moco": ("moco", {"dim": 4, "queue": 4}),
@@ -116,9 +117,10 @@ def test_group__is_one_after_the_other(name: str, client_setup: ClientSetup) -> 
     train = replace(client_setup.experiment.train, local_epochs=3)
     norm = {"width": 2, "norm": NORMS.get(name, "group")}
     more = {"train": train, "model": ("smallnet", norm), "batch_norm": "local"}
-    near = 1e-9
-    if name == "byol":  # its norms make much of rounding, and chaos in batches of two
-        near, more["train"] = 1e-6, replace(train, batch_size=5)
+    # Norms make much of rounding, and chaos in batches of two.
+    near = 1e-6 if name in ("byol", "lejepa") else 1e-9
+    if name == "byol":
+        more["train"] = replace(train, batch_size=5)
     client_setup = changed(client_setup, ssl=METHODS[name], **more)
     assert count_together(changed(client_setup, clients_at_once=3)) == (3, "")
     (alone, before), (together, after) = (
@@ -225,12 +227,11 @@ def test_count__is_one_where_a_client_cannot_share_a_pass(
     ("size", "clients", "images", "device", "count"),
     [
         (8, 64, 5, "cpu", 64), (8, 63, 5, "cpu", 1), (8, 64, 6, "cpu", 1), (9, 64, 5, "cpu", 1),
-        (9, 4, 6, "cuda", 64),
+        (9, 4, 6, "meta", 64),
     ],
 )  # fmt: skip
 def test_auto__is_many_on_a_gpu_and_for_tiny_images(
-    size: int, clients: int, images: int, device: str, count: int, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    size: int, clients: int, images: int, device: str, count: int, tmp_path: Path
 ) -> None:  # fmt: skip
     parts = [np.arange(images)] * clients
     train = Train(batch_size=16, lr=0.1)
@@ -238,8 +239,6 @@ def test_auto__is_many_on_a_gpu_and_for_tiny_images(
     federation = replace(client_setup.experiment.federation, clients=clients)
     experiment = replace(client_setup.experiment, federation=federation)
     client_setup = replace(client_setup, experiment=experiment, size=size, device=device)
-    plain = replace(client_setup, device="cpu").method(-1, None)
-    monkeypatch.setattr(ClientSetup, "method", lambda self, client, images: plain)
     assert count_together(client_setup) == (count, "")
 
 
@@ -260,102 +259,66 @@ def test_form_groups__of_honest_clients_without_defence(client_setup: ClientSetu
 
 
 FLAGS = (
-    "--clients 7 --partition iid --split.members 84 --attacks similarity --attacker passive "
-    "--attack.similarity.views 4 --federation.participation 0.8 --defense gaussian "
-    "--defended-clients 2 --federation.placebo true "
+    "--clients 7 --partition iid --split.members 84 --attacks none --attacker passive "
+    "--federation.participation 0.8 --defense gaussian --defended-clients 2 "
+    "--federation.snapshots 4 --clients-at-once "
 )
 
 
-def close_runs(one: Run, other: Run) -> None:
-    for branch in ("main", "placebo"):
-        a, b = weights(one, branch), weights(other, branch)
-        assert list(a) == list(b) and len(a) > 1
-        for round, state in a.items():
-            close(state, b[round])
-    assert [r.loss for r in one.rounds] == pytest.approx([r.loss for r in other.rounds], rel=1e-5)
-
-
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a run says, of one worker."""
-    said: list[str] = []
-    monkeypatch.setattr(Display, "line", lambda self, text: said.append(text))
-    monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 1)
-    return said
-
-
-@pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The clients of each pass."""
-    clients = list[list[int]]()
-
-    def noted(rounds: Sequence[ClientRound], *rest: Any) -> Any:
-        clients.append([one.task.client for one in rounds])
-        return train_group(rounds, *rest)
-
-    monkeypatch.setattr(app, "train_group", noted)
-    return clients
-
-
 def test_run__in_passes_of_four_is_one_after_the_other_and_repeats(
-    passes: list[list[int]], lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An attacker, a defended client and an order too few are among them; two threads take them."""
-    alone = federated(planned(FLAGS), tmp_path / "alone")
-    assert passes == []
-    monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 2)
-    runs = [federated(planned(FLAGS + "--clients-at-once 4"), tmp_path / n) for n in "ab"]
-    assert sorted(passes[: len(passes) // 2]) == sorted(passes[len(passes) // 2 :])
-    assert max(map(len, passes)) == 3 and not any({2, 6} & {*clients} for clients in passes)
-    close_runs(alone, runs[0])
-    for a, b in zip(weights(runs[0]).values(), weights(runs[1]).values(), strict=True):
-        assert same(a, b)
-    assert not any("one pass" in line or "one after the other" in line for line in lines)
+    """But for rounding; an attacker, a defended client and an order too few are among them, and two
+    threads take them. The report says so."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    reports, models = list[Any](), list[Any]()
+    for name, count in (("alone", 1), ("a", 4), ("b", 4)):
+        reports.append({**ran(tiny(f"{FLAGS}{count}"), tmp_path / name), "config": None})
+        assert capsys.readouterr().err == ""
+        models.append(Recording(tmp_path / name / "recording").models())
+    alone, one, other = models
+    assert list(alone) == list(one) == list(range(5))
+    for round, state in alone.items():
+        close(state, one[round])
+    assert not same(alone[4], one[4]) and all(same(one[r], other[r]) for r in one)
+    assert reports[1] == reports[2]
+    losses = [[row["loss"] for row in report["rounds"]] for report in reports[:2]]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    (said,) = {*reports[1]["notes"]} - {*reports[0]["notes"]}
+    assert "4" in said and "one pass" in said and {*reports[0]["notes"]} < {*reports[1]["notes"]}
 
 
-def test_run__goes_on_one_by_one_where_a_pass_fails_and_says_so(
-    passes: list[list[int]], lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "passes", "said"),
+    [
+        (RuntimeError("no batching rule\nfor it"), [6],
+         "6 clients failed in one pass, now 1: RuntimeError: no batching rule for it"),
+        (torch.OutOfMemoryError("of 8 GiB"), [6, 3, 3],
+         "6 clients failed in one pass, now 3: OutOfMemoryError: of 8 GiB"),
+    ],
+)  # fmt: skip
+def test_pass__that_fails_is_said_and_each_answers_by_itself_or_half_as_many(
+    error: Exception, passes: list[int], said: str
 ) -> None:
-    alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
+    lines, sizes, alone = list[str](), list[int](), list[int]()
 
-    def broken(rounds: Sequence[ClientRound], *rest: Any) -> Any:
-        work(rounds, *rest)
-        raise RuntimeError("no batching rule\nfor it")
+    def answer(message: Message, client: int, *rest: Any) -> Any:
+        alone.append(client)
+        return Message(RecordDict(), reply_to=message), None
 
-    monkeypatch.setattr(app, "train_group", broken)
-    broke = federated(planned(FLAGS + "--clients-at-once 7"), tmp_path / "broken")
-    for branch in ("main", "placebo"):
-        pairs = zip(weights(alone, branch).values(), weights(broke, branch).values(), strict=True)
-        assert all(same(a, b) for a, b in pairs)
-    failed = "6 clients failed in one pass, now 1: RuntimeError: no batching rule for it"
-    assert lines.count(failed) == 1 and len(passes) == 1
+    def together(orders: Any, *rest: Any) -> Any:
+        sizes.append(len(orders))
+        if len(orders) > 3:
+            raise error
+        return {i: (Message(RecordDict(), reply_to=one[0]), None) for i, one in enumerate(orders)}
 
-
-def test_run__takes_half_as_many_where_memory_is_short(
-    passes: list[list[int]], lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone, work = federated(planned(FLAGS), tmp_path / "alone"), app.train_group
-
-    def short(rounds: Sequence[ClientRound], *rest: Any) -> Any:
-        if len(rounds) > 3:
-            raise torch.OutOfMemoryError("of 8 GiB")
-        return work(rounds, *rest)
-
-    monkeypatch.setattr(app, "train_group", short)
-    halved = federated(planned(FLAGS + "--clients-at-once 7"), tmp_path / "halved")
-    close_runs(alone, halved)
-    assert [line for line in lines if "one pass" in line] == [
-        "6 clients failed in one pass, now 3: OutOfMemoryError: of 8 GiB"
-    ]
-    assert {len(clients) for clients in passes} == {2}
-
-
-def test_report__says_that_clients_trained_in_one_pass(tmp_path: Path) -> None:
-    """Then they are equal to one after the other but for rounding; else to the bit."""
-    few = SMALL + "--clients 3 --partition iid --attacks similarity "
-    notes = [
-        ran(few + more, tmp_path / f"{i}")["notes"]
-        for i, more in enumerate(("", "--clients-at-once 3"))
-    ]
-    passes = in_words(Note("clients-in-passes", {"clients": 3}))
-    assert [one.count(passes) for one in notes] == [0, 1]
+    grid = InlineGrid(answer, 6, 1, 1, None, None, together, 6, lines.append)
+    for _ in range(2):
+        orders = [
+            Message(RecordDict(), dst_node_id=node, message_type=MessageType.TRAIN)
+            for node in grid.get_node_ids()
+        ]
+        assert len(list(grid.send_and_receive(orders))) == 6
+    grid.close()
+    assert lines == [said] and sizes == passes
+    assert sorted(alone) == sorted([*range(6)] * (2 if len(passes) == 1 else 1))

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia import open_run
 from fedmia.data.digits import Digits
-from fedmia.runs import open_run
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings.commands.experiment import Experiment
 from fedmia.ssl.augment import content_uniforms

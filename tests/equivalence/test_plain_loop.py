@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia import open_run
 from fedmia.nets.smallnet import SmallNet
+from fedmia.recording import Recording
 from fedmia.seeding import rng, torch_rng
-from fedmia.settings import registry
 from fedmia.ssl.base import Encoder, State, TrainingData
 from fedmia.ssl.moco import MoCo
+from tests.small_runs import ran
+from tests.watched import same
 
-from .conftest import federated, planned, same, weights
+from .conftest import tiny
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 2, 8, 0.06, 0.9, 5e-4, 3, 5
 
@@ -30,23 +34,26 @@ def first_net(spec: MoCo) -> Encoder:
     return spec.build(SmallNet(width=4).build(1, 8), training_data, stream).encoder
 
 
-def first_queue(spec: MoCo, images: int) -> Tensor:
+def first_queue(spec: MoCo, images: int, client: int) -> Tensor:
     """Random directions, half as many as there are images."""
-    stream = torch_rng(SEED, "client-bank", 0)
+    stream = torch_rng(SEED, "client-bank", client)
     return F.normalize(torch.randn(images // 2, spec.dim, generator=stream), dim=1)
 
 
-def plain_moco(images: np.ndarray, spec: MoCo, keep: bool) -> list[State]:
-    """MoCo on `images`, nothing federated: the encoder's weights at the start and every round."""
+def plain_moco(
+    images: np.ndarray, spec: MoCo, keep: bool, rounds: int = ROUNDS, client: int = 0
+) -> list[State]:
+    """MoCo on `images`, nothing federated: the encoder's weights at the start and every round; of
+    client -1, the server, before the first round."""
     net = first_net(spec)  # fedmia gives the first weights; all else is written out here
-    key, queue, at = copy.deepcopy(net), first_queue(spec, len(images)), 0
+    key, queue, at = copy.deepcopy(net), first_queue(spec, len(images), client), 0
     sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
-    step, steps = 0, ROUNDS * EPOCHS * math.ceil(len(images) / BATCH)
+    step, steps = 0, rounds * EPOCHS * math.ceil(len(images) / BATCH)
     states = [copy.deepcopy(net.state_dict())]
-    for round in range(1, ROUNDS + 1):
-        draw = rng(SEED, "train", round, 0)
+    for round in range(1, rounds + 1):
+        draw = rng(SEED, *(("pretrain",) if client < 0 else ("train", round, client)))
         if not keep and round > 1:  # a client that keeps nothing starts each round afresh
-            key, queue, at = copy.deepcopy(net), first_queue(spec, len(images)), 0
+            key, queue, at = copy.deepcopy(net), first_queue(spec, len(images), client), 0
             sgd = torch.optim.SGD(net.parameters(), lr=LR, momentum=MU, weight_decay=DECAY)
         for _ in range(EPOCHS):
             pixels = torch.from_numpy(images[draw.permutation(len(images))]).float() / 255
@@ -82,17 +89,40 @@ def plain_moco(images: np.ndarray, spec: MoCo, keep: bool) -> list[State]:
 def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric: bool) -> None:
     """27 images: the last batch of an epoch is short, and no batch fills the queue of 13."""
     kept = "keep" if keep else "reset"
-    setup = planned(
-        f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
+    line = tiny(
+        f"--clients 1 --rounds {ROUNDS} --seed {SEED} --attacks none "
         f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
         f"--split.members 27 --federation.snapshots {ROUNDS} "
         f"--ssl.symmetric {str(symmetric).lower()} --ssl.key {kept} --ssl.queue_policy {kept} "
         f"--train.optimizer_state {kept} --ssl.dim 16"
     )
-    found = weights(federated(setup, tmp_path / "run"))
+    ran(line, tmp_path / "RUN")
+    found = Recording(tmp_path / "RUN" / "recording").models()
     assert sorted(found) == list(range(ROUNDS + 1))
-    spec = registry.build("ssl", "moco", dict(setup.experiment.ssl.options))
-    expected = plain_moco(setup.cast.data.images[setup.cast.parts[0]], spec, keep)
-    for round, state in enumerate(expected):
+    run: Any = open_run(tmp_path / "RUN")
+    spec, images = run.settings.ssl.plugin("ssl"), run.images.client_images(0).numpy()
+    for round, state in enumerate(plain_moco(images, spec, keep)):
         assert same(found[round], state), f"round {round} differs"
     assert not same(found[ROUNDS - 1], found[ROUNDS])  # it trains at all
+
+
+@pytest.mark.parametrize("mode", ["pooled", "public"])
+def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
+    mode: str, tmp_path: Path
+) -> None:
+    """It is a plain loop too, with a schedule of its own; then each client goes on from there."""
+    line = tiny(
+        f"--clients 2 --rounds 1 --seed {SEED} --attacks none --federation.snapshots 1 "
+        f"--pretrain {mode} --pretrain-epochs {EPOCHS} --split.public 18 --split.members 27 "
+        f"--train.batch_size {BATCH} --train.lr {LR}"
+    )
+    ran(line, tmp_path / "RUN")
+    run: Any = open_run(tmp_path / "RUN")
+    recording = Recording(tmp_path / "RUN" / "recording")
+    parts = [run.images.client_images(client) for client in (0, 1)]
+    images = torch.cat(parts) if mode == "pooled" else run.images.pixels("public")
+    spec = run.settings.ssl.plugin("ssl")
+    untrained, trained = plain_moco(images.numpy(), spec, True, 1, -1)
+    assert same(recording.models("untrained")[0], untrained)
+    assert same(recording.models()[0], trained) and not same(trained, untrained)
+    assert not same(recording.models()[1], trained)

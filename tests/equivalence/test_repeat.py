@@ -1,90 +1,71 @@
-"""Same seed, same report: run again, from its own config.yaml, beside others, and on Ray."""
+"""Same seed, same numbers: run again, from its own config.yaml, on other threads, on Ray; and where
+an attack does nothing, without it. Runs are compared by their recordings and their reports."""
 
 from __future__ import annotations
 
-import json
-import shlex
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedmia import open_run
 from fedmia.recording import Recording
-from fedmia.report.figures import draw
-from fedmia.runtime.cores import count_cores
-from fedmia.simulate import main
-from tests.bank import ATTACKED, EVERY_ATTACK, Bank
+from tests.bank import RUNS, Bank
+from tests.small_runs import ran, read
+from tests.watched import same
 
-from .conftest import TINY, same
+from .conftest import TINY, tiny
 
-Capture = pytest.CaptureFixture[str]
-CHEAP = "--federation.snapshots 1 --attack.similarity.views 4 "
 # What clients do: they train and craft. How a server scores is no matter of where they run.
-SHORT = TINY.replace("--rounds 4", "--rounds 3 --attack-rounds 1") + "--attacker active " + CHEAP
-ON_CLIENTS = SHORT + "--attacks similarity,ascent --attack.ascent.pairs 1 "
+ON_CLIENTS = tiny(
+    "--rounds 3 --attack-rounds 1 --attacker active --attacks similarity,ascent "
+    "--attack.ascent.pairs 1 --federation.snapshots 1 --attack.similarity.views 4 "
+)
 
 
-def reported(flags: str, capsys: Capture) -> dict[str, Any]:
-    """The report of a run that `--json` prints."""
-    assert main([*shlex.split(flags), "--json"]) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return report
+def models(run: Path) -> dict[int, Any]:
+    """The kept models, and what the attacker's client held, by round."""
+    recording = Recording(run / "recording")
+    return {r: {**recording.models()[r], **recording.held().get(r, {})} for r in recording.rounds()}
 
 
-def without(report: dict[str, Any], *keys: str) -> str:
-    """`report` as text, without `keys`."""
-    return json.dumps({k: v for k, v in report.items() if k not in keys}, indent=1)
-
-
-@pytest.fixture(scope="module")
-def first(bank: Bank) -> dict[str, Any]:
-    """A run with every attack."""
-    report: dict[str, Any] = json.loads((bank.run(EVERY_ATTACK) / "report.json").read_text())
-    return report
+def alike(one: Path, other: Path, last: int = 99) -> bool:
+    """Whether both runs kept the same models, to the bit, up to a round."""
+    here, there = ({r: m for r, m in models(run).items() if r <= last} for run in (one, other))
+    assert len(here) > 1
+    return here.keys() == there.keys() and all(same(here[r], there[r]) for r in here)
 
 
 @pytest.mark.slow
-def test_same_seed__same_report_but_for_timing(
-    first: dict[str, Any], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+def test_same_seed__same_files_on_another_number_of_threads(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if one thread scores where four did, or the other way round."""
-    other = 1 if count_cores() > 1 else 4
-    monkeypatch.setattr("fedmia.evaluation.score.count_cores", lambda: other)
-    assert without(first, "timing") == without(reported(EVERY_ATTACK, capsys), "timing")
-    assert len(first["attacks"]) >= 5
+    """Also if one thread trains clients and scores where several did, or the other way round."""
+    few = len(os.sched_getaffinity(0)) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {*range(4 if few else 1)})
+    first, again = bank.run("attacked"), tmp_path / "again"
+    report = ran(RUNS["attacked"].removeprefix("simulate "), again)
+    assert report == read(first) and report["attacks"]
+    kept = [{p.relative_to(run).as_posix(): p.read_bytes() for p in run.glob("recording/**/*")
+             if p.is_file() and p.name != "rounds.jsonl"} for run in (first, again)]  # fmt: skip
+    assert kept[0] == kept[1] and len(kept[0]) > 9
+    files = "scores.csv", "exposed.csv", "table.csv", "curves.npz"
+    assert all((first / n).read_bytes() == (again / n).read_bytes() for n in files)
 
 
 @pytest.mark.slow
-def test_another_seed__another_report(first: dict[str, Any], capsys: Capture) -> None:
-    other = reported(ATTACKED + "--attacks similarity --seed 1", capsys)
-    mine = next(a for a in first["attacks"] if a["name"] == "similarity")
-    assert other["attacks"][0] != mine and other["rounds"] != first["rounds"]
-
-
-@pytest.mark.slow
-def test_config__a_runs_own_file_repeats_its_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config__a_runs_own_file_repeats_its_numbers(tmp_path: Path) -> None:
     """Also where flags, a plugin's options and a list made the first run."""
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
-    flags = (
-        TINY.replace("--train.lr 0.06", "--train.lr 6e-2")
-        + "--attacker passive --attacks similarity,internal --attack.similarity.views 4 "
+    line = TINY.replace("--train.lr 0.06", "--train.lr 6e-2") + (
+        "--attacker passive --attacks similarity,internal --attack.similarity.views 4 "
         "--attack.internal.layers layer1,encoder --partition dirichlet --partition.alpha 0.5 "
         "--ssl.symmetric true --strategy fedavgm --seed 3 --federation.snapshots 2"
     )
-    assert main([*shlex.split(flags), "--quiet", "--out", str(tmp_path / "one")]) == 0
-    config = tmp_path / "one" / "config.yaml"
-    assert main(["--config", str(config), "--quiet", "--out", str(tmp_path / "two")]) == 0
-    folders = [tmp_path / "one", tmp_path / "two"]
-    one, two = (json.loads((f / "report.json").read_text()) for f in folders)
-    assert without(one, "timing") == without(two, "timing")
-    assert len({(f / "scores.csv").read_text() for f in folders}) == 1
-    stores = [Recording(f / "recording") for f in folders]
-    rounds = stores[0].rounds("main")
-    assert rounds == stores[1].rounds("main") and rounds[-1] == 4
-    assert len(rounds) == 3
-    assert all(same(*(s.load("main", r)[0] for s in stores)) for r in rounds)
+    one, config = ran(line, tmp_path / "one"), tmp_path / "one" / "config.yaml"
+    assert one == ran(f"--quiet --config {config}", tmp_path / "two")
+    assert len({(tmp_path / n / "scores.csv").read_text() for n in ("one", "two")}) == 1
+    assert alike(tmp_path / "one", tmp_path / "two")
     assert str(tmp_path) not in config.read_text()  # `out` is not part of the config
 
 
@@ -101,13 +82,100 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     ],
 )
 def test_ray__same_report_as_inline_but_for_timing_and_config(
-    more: str, one_ray: None, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    more: str, one_ray: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    inline = reported(ON_CLIENTS + more, capsys)
-    ray = reported(ON_CLIENTS + more + " --backend ray", capsys)
+    inline, ray = (
+        ran(f"{ON_CLIENTS}{more} --backend {name}", tmp_path / name) for name in ("inline", "ray")
+    )
     assert inline["config"]["machine"].pop("backend") == "inline"
     assert ray["config"]["machine"].pop("backend") == "ray"
-    assert without(inline, "timing", "config") == without(ray, "timing", "config")
-    configs = [r["config"] for r in (inline, ray)]
-    assert configs[0] == configs[1]
+    assert inline == ray
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An attack of no step: its client sends back what it receives."""
+    return attacked(tmp_path_factory.mktemp("idle"), "--attack.ascent.steps 0")
+
+
+def attacked(folder: Path, more: str) -> Path:
+    line = tiny("--attacker active --attacks ascent --federation.snapshots 4 " + more)
+    ran(f"{line} --attack.ascent.pairs 1 --federation.keep_updates 4", folder / "RUN")
+    return folder / "RUN"
+
+
+def curves(run: Path) -> Any:
+    return open_run(run).curves
+
+
+@pytest.mark.slow
+def test_disarmed_attack__main_and_zero_are_the_same_federation(idle: Path) -> None:
+    """Zero starts from all that is kept (queues, key encoders, momenta), not from weights alone;
+    the client of such an attack sends back what it received."""
+    drawn = curves(idle)
+    assert drawn.rounds.tolist() == [3, 4]
+    assert (drawn.members == drawn.control_members).all()
+    assert (drawn.nonmembers == drawn.control_nonmembers).all()
+    recording = Recording(idle / "recording")
+    for round in (3, 4):
+        assert same(recording.updates()[round][3], recording.models()[round - 1])
+        assert not same(recording.updates()[round][0], recording.models()[round - 1])
+
+
+@pytest.mark.slow
+def test_zero_branch__is_the_run_without_ascent(idle: Path, tmp_path: Path) -> None:
+    armed = attacked(tmp_path, "--attack.ascent.lr 5 --attack.ascent.steps 1")
+    assert alike(armed, idle, 2) and not alike(armed, idle, 3)  # and the ascent does something
+    one, other = curves(armed), curves(idle)
+    assert (one.control_members == other.members).all()
+    assert (one.control_nonmembers == other.nonmembers).all()
+    assert (one.members != other.members).all()
+
+
+@pytest.mark.slow
+def test_active_client__is_an_honest_one_until_it_may_craft(idle: Path, tmp_path: Path) -> None:
+    """Its images are its own, as a passive client's are."""
+    line = TINY + "--attacker passive --attacks similarity --attack.similarity.views 4 "
+    line += "--federation.snapshots 4 --federation.placebo true"
+    ran(line, tmp_path / "RUN")
+    assert alike(idle, tmp_path / "RUN", 2) and not alike(idle, tmp_path / "RUN", 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "counted"),
+    [
+        ("passive --attacks none --attacker-trains false", (3, 3, 3, 3)),
+        ("passive --attacks none", (4, 4, 4, 4)),
+        ("active --attacks ascent --attacker-trains false", (3, 3, 4, 4)),  # where it crafts
+    ],
+)
+def test_attacker__counts_in_the_mean_only_if_it_trains_or_crafts(
+    more: str, counted: tuple[int, ...], tmp_path: Path
+) -> None:
+    """One that does not sends back what it received: that does not dilute the mean."""
+    keeping = "--federation.snapshots 4 --federation.keep_updates 4"
+    ran(f"{TINY}--attacker {more} {keeping}", tmp_path / "RUN")
+    recording = Recording(tmp_path / "RUN" / "recording")
+    for round, count in enumerate(counted, 1):
+        sent, received = recording.updates()[round], recording.models()[round - 1]
+        assert same(sent[3], received) is (count == 3)
+        for name, got in recording.models()[round].items():
+            mean = sum(sent[c][name].double() for c in range(count)) / count
+            assert (got.double() - mean).abs().max() < 1e-6
+
+
+@pytest.mark.slow
+def test_defence__draws_its_noise_from_a_stream_of_its_own(tmp_path: Path) -> None:
+    """What leaves client 0 is what it would have sent undefended, plus noise: training draws the
+    same numbers with and without the defence."""
+    line = tiny("--attacks none --rounds 1 --federation.keep_updates 1 ")
+    scale = "--defense logistic --defended-clients 0 --defense.scale 1e-6 --defense.clip 1e9"
+    sent = []
+    for name, more in (("plain", ""), ("noised", scale)):
+        ran(line + more, tmp_path / name)
+        sent.append(Recording(tmp_path / name / "recording").updates()[1])
+    plain, noised = sent
+    assert all(same(plain[c], noised[c]) for c in (1, 2, 3)) and not same(plain[0], noised[0])
+    for name, tensor in plain[0].items():
+        assert (tensor - noised[0][name]).abs().max() < 1e-4

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RecordedRound
-from fedmia.recording.writer import begin_recording
 from fedmia.ssl.base import State
 from tests.auditing.conftest import MEMBERS, textures
 
@@ -82,8 +82,10 @@ def record(
     folder: Path, *, leak: bool = True, updates: str = "none", clients: tuple[int, ...] = (0, 1, 2),
     final: bool = True, named_by: str = "roster", names: bool = True,
     aside: tuple[int, int, Callable[[State, State], State] | None] | None = None,
+    diverged: int | None = None,
 ) -> Path:  # fmt: skip
-    """Rounds 1 to ROUNDS of three clients; with `leak`, the later ones know members.
+    """Rounds 1 to ROUNDS of three clients; with `leak`, the later ones know members; the model of
+    one may have `diverged`.
 
     `aside`: a round, a client, and what it sends there, of the model that it received and of what
     it would have sent; None: nothing.
@@ -93,9 +95,10 @@ def record(
         return state if names else {str(i): t for i, t in enumerate(state.values())}
 
     def at(round: int, who: tuple[int, ...] = clients) -> State:
-        return form(state_of(max(0.0, (round - 1) / (ROUNDS - 1)) if leak else 0.0, who))
+        strength = max(0.0, (round - 1) / (ROUNDS - 1)) if leak else 0.0
+        return form(state_of(torch.nan if round == diverged and len(who) == 3 else strength, who))
 
-    writer = begin_recording(folder, Header({"flwr": "1"}, updates=updates))
+    writer = RecordingWriter(folder, Header({"flwr": "1"}, updates=updates))
     writer.save("main", 0, at(0))
     for round in range(1, ROUNDS + 1):
         sent = {c: at(round, (c,)) for c in (0, 1, 2)} if updates != "none" else {}

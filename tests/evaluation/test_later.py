@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import fedmia
+from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RecordedRound
-from fedmia.recording.writer import begin_recording
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 from tests.auditing.conftest import Audit, Audited, textures, write
@@ -47,18 +47,18 @@ def knowing(known: Sequence[bool], strength: float) -> State:
 def record(
     folder: Path, cohorts: dict[int, list[int]] | None = None, shift: bool = False,
     named_by: str = "roster", kept: Sequence[int] = range(LAST + 1),
-    begins: Sequence[int] = tuple(BEGINS),
+    begins: Sequence[int] = tuple(BEGINS), strength: float = 1,
 ) -> Path:  # fmt: skip
     """Rounds whose model knows all that was trained on; `shift`: every one those of round 2."""
     usual = {r: [c for c in range(4) if begins[c] <= r] for r in range(1, LAST + 1)}
-    writer = begin_recording(folder, Header({"flwr": "1"}))
+    writer = RecordingWriter(folder, Header({"flwr": "1"}))
     for round in range(LAST + 1):
         known = [begins[owner] <= (2 if shift else round) for owner in OWNERS]
         if round:
             cohort = (usual if cohorts is None else cohorts).get(round, [])
             writer.add(RecordedRound("main", round, "", {}, cohort, named_by=named_by))
         if round in kept:
-            writer.save("main", round, knowing(known, float(round > 0)))
+            writer.save("main", round, knowing(known, strength * (round > 0)))
     writer.flush()
     return folder
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia import audit
 from fedmia.statistics.one_subject import chance_of_naming, others_needed, smallest_nameable_auc
+from tests.commands import fedmia
 
 STILL = "--augment.jitter_p 0 --augment.gray_p 0 --augment.crop_min 0.6 --device cpu --threads 1"
 
@@ -26,23 +26,26 @@ def archive(path: Path, subjects: int, each: int, seed: int) -> str:
     return f"npz:{path}"
 
 
-def run(capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
+FIXED = ("audit", "--encoder", "tests.auditing.brought:tiny", "--groups", "who", *STILL.split())
+
+
+def run(*flags: str) -> Any:
     """What a command prints as JSON."""
-    fixed = ("--encoder", "tests.auditing.brought:tiny", "--groups", "who", *STILL.split())
-    assert audit.main([*fixed, *flags, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    ran = fedmia([*FIXED, *flags, "--json"])
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
 
 
 def test_plan__of_subjects_foresees_the_numbers_of_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     sides = ("--members", archive(tmp_path / "in.npz", 16, 4, 0))
     sides += ("--nonmembers", archive(tmp_path / "out.npz", 16, 4, 1))
     flags = *sides, "--known", "16", "--attacks", "similarity,dataset-inference"
     before = sorted(tmp_path.iterdir())
-    row = run(capsys, *flags, "--plan", "0.6", "--out", str(tmp_path / "A"))
+    row = run(*flags, "--plan", "0.6", "--out", str(tmp_path / "A"))
     assert sorted(tmp_path.iterdir()) == before
-    report = run(capsys, *flags)
+    report = run(*flags)
     (attack,), (inference,) = report["attacks"], report["dataset_inference"]
     of, one = row["subjects"], row["one_subject"]
     assert (of["scored_members"], of["scored_nonmembers"]) == (12, 12)
@@ -66,11 +69,11 @@ def test_plan__of_subjects_foresees_the_numbers_of_the_report(
 
 
 def test_plan__of_one_subject_says_what_it_can_be_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     mine = archive(tmp_path / "mine.npz", 1, 3, 0)
     sides = "--members", mine, "--nonmembers", archive(tmp_path / "out.npz", 26, 3, 1)
-    row = run(capsys, *sides, "--plan")
+    row = run(*sides, "--plan")
     one = row["one_subject"]
     assert row["smallest_auc"] is row["images_needed"] is None
     assert (one["name"], one["others"], one["tests"]) == ("mine-0", 24, 1)
@@ -83,17 +86,17 @@ def test_plan__of_one_subject_says_what_it_can_be_told(
 
 
 def test_plan__of_subjects_scores_whole_ones_in_a_pilot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     """A dozen a side; a line a finding, each of which has its numbers."""
     sides = ("--members", archive(tmp_path / "in.npz", 20, 3, 0))
     sides += ("--nonmembers", archive(tmp_path / "out.npz", 24, 1, 1))
     flags = *sides, "--known", "6", "--attacks", "similarity,dataset-inference", "--plan", "0.7"
-    row = run(capsys, *flags)
+    row = run(*flags)
     assert row["subjects"]["pilot"] == [12, 16]  # subjects, and 16 images
-    fixed = ("--encoder", "tests.auditing.brought:tiny", "--groups", "who", *STILL.split())
-    assert audit.main([*fixed, *flags]) == 0
-    said = capsys.readouterr().out
+    shown = fedmia([*FIXED, *flags])
+    assert shown.code == 0
+    said = shown.out
     of, one = row["subjects"], row["one_subject"]
     numbers = [one["tests"], one["others_needed"], of["needed"], of["scored_members"]]
     assert all(f"{number:,} " in said for number in numbers)

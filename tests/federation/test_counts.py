@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from clients import client_round
-from fedmia.ssl.train import Job
+from clients.client_round import ClientRound
+from clients.honest import Honest
+from fedmia.defenses.base import Metrics
+from fedmia.ssl.base import State
 from tests.counts import CASES, COLUMNS, Counted, count_case
 from tests.pretend_card import CARD, Watch, pretend_card
 
@@ -75,16 +77,20 @@ def test_card__gives_the_numbers_of_a_cpu(case: str, count: Callable[[str, str],
     assert all(torch.equal(t, on_card[n].cpu()) for n, t in on_cpu.items())
 
 
-def test_counts__see_one_more_copy_of_what_a_client_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin, (case, device) = client_round.begin_training, next(iter(BOUNDS))
+class Copies(Honest):
+    """An honest client that trains from a copy of what it keeps."""
 
-    def begin_from_copies(job: Job, tensors: Mapping[str, Tensor]) -> None:
-        begin(job, {name: tensor.clone() for name, tensor in tensors.items()})
+    def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
+        kept = client_round.local_state
+        copied = {name: tensor.clone() for name, tensor in kept.tensors.items()}
+        client_round.local_state = replace(kept, tensors=copied)
+        return super().work(client_round)
 
-    monkeypatch.setattr(client_round, "begin_training", begin_from_copies)
-    over: Any = excess(count_case(tmp_path, case, device), case, device)
+
+def test_counts__see_one_more_copy_of_what_a_client_keeps(tmp_path: Path) -> None:
+    case, device = next(iter(BOUNDS))
+    roles = (f"{__name__}:Copies",) * CASES[case][0]
+    over: Any = excess(count_case(tmp_path, case, device, roles=roles), case, device)
     assert len(over) == 1 and "later round: copied " in over[0]
 
 

@@ -24,7 +24,8 @@ import pytest
 from fedmia.federation import cluster
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid
 from fedmia.federation.ledger import Ledger
-from tests.small_runs import SIMILARITY, SMALL, after_round, ran
+from tests import watched
+from tests.small_runs import SIMILARITY, SMALL, WATCHED, in_round, ran
 
 pytestmark = pytest.mark.slow(seconds=40)
 PATIENCE = 180.0  # seconds in which a worker starts, on a busy machine
@@ -152,12 +153,14 @@ def test_run__loses_a_machine_and_then_a_worker_and_reports_as_inline(
         pid = ray.get(grids[0]._idle[-1].__ray_call__.remote(lambda worker: os.getpid()))
         os.kill(pid, signal.SIGKILL)
 
-    flags = f"{SMALL}{SIMILARITY} --clients 6 --rounds 3 --attacker none --on-failure retry "
+    flags = (
+        f"{SMALL}{WATCHED}{SIMILARITY} --clients 6 --rounds 3 --attacker none --on-failure retry "
+    )
     whole = ran(flags, tmp_path / "inline")
     monkeypatch.setattr(RayGrid, "_note_answered", note_answered)
     monkeypatch.setattr(RayGrid, "_dispatch", dispatch)
-    after_round(monkeypatch, "main", 1, lose_machine)
-    after_round(monkeypatch, "main", 2, lose_worker)
+    in_round("main", 1, lose_machine)
+    watched.SEEN.acts["main", 2] = lose_worker
     flags += f"--backend ray --ray-address {machines.address} --gpus-per-client 1 "
     run = ran(f"{flags} --cpus-per-client 0.1", tmp_path / "ray")
     first, second, last = rounds

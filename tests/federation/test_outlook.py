@@ -1,23 +1,15 @@
-"""What a run says before its first round, and how far a round is while it lasts."""
+"""What a run says before its first round, and which rounds it scores and keeps."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE
-from fedmia.federation.outlook import describe_disk, describe_start
-from fedmia.federation.plan import make_plan
-from fedmia.federation.schedule import Schedule
-from fedmia.runtime.progress import Display
-from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.tree import from_tree
-from tests.small_runs import call_main
+from fedmia.recording import Recording
+from tests.commands import fedmia
+from tests.small_runs import ran
 from tests.snapshots import Snapshot
 
 TINY = (
@@ -25,6 +17,14 @@ TINY = (
     "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --partition iid "
 )
 FILE = "--clients 4 --attacks none --device cpu --partition iid --dataset npz:"
+
+
+def said(flags: str) -> list[str]:
+    """The lines before the first round, of which there is none."""
+    done = fedmia(f"simulate {flags} --strategy tests.watched:Refuses")
+    assert done.code == 1 and "no round is wanted" in done.err
+    lines = done.err.removesuffix("\n").splitlines()
+    return [line.removeprefix("fedmia: ") for line in lines if "no round is wanted" not in line]
 
 
 @pytest.mark.parametrize(
@@ -46,36 +46,53 @@ def test_start__images_clients_cuts_and_rounds(
     for count in (400, 8400):
         pixels = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 2, 2)
         np.savez(f"{count}.npz", x=np.tile(pixels, (1, 4, 4)))
-    settings: Experiment = parse(SIMULATE, shlex.split(flags)).settings
-    lines = describe_start(make_plan(settings))
-    snapshot("\n".join(lines))
+    snapshot("\n".join(said(flags)))
 
 
-def test_round__shows_its_clients_as_they_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress grows with the images of each client, and is whole where the round ends."""
-    states, plain = list[tuple[str, float]](), Display.reply
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ("", "at most 5 models are kept: "),
+        # With those before the rounds 4 and 8; of each branch.
+        ("--federation.keep_updates 2", "at most 7 models and 6 updates of clients are kept: "),
+        ("--federation.keep_updates 2 --federation.placebo true --attacks similarity",
+         "at most 14 models and 12 updates of clients are kept: "),
+    ],
+)  # fmt: skip
+def test_disk__models_of_each_branch_and_updates_of_each_client_are_counted(
+    more: str, kept: str
+) -> None:
+    flags = TINY.replace("width 4", "width 64").replace("--partition iid", "")
+    attacks = "" if "--attacks" in more else "--attacks none"
+    lines = said(f"{flags} --rounds 8 --federation.snapshots 4 {more} {attacks}")
+    (line,) = [line for line in lines if "of disk" in line]
+    assert line.startswith(kept), line
+    files = sum(int(word) for word in kept.split() if word.isdigit())
+    size = float(line.split(": ")[1].split(" MB")[0].replace(",", "")) / files
+    assert 3.5 < size < 4.5  # a SmallNet of width 64, in MB
 
-    def reply(self: Display, share: float, clients: int) -> None:
-        plain(self, share, clients)
-        states.append((self.state().partition(",")[0], self._bar.tasks[0].completed))
-        assert f"client {len(states) % 3 or 3}/3" in self.state()
 
-    monkeypatch.setattr(Display, "reply", reply)
-    assert call_main(shlex.split(TINY + "--rounds 2 --attacks none --quiet")) == 0
-    assert [text for text, _ in states] == ["rounds 0/2"] * 3 + ["main rounds 1/2"] * 3
-    assert [done for _, done in states] == pytest.approx([1 / 3, 2 / 3, 0.99, 4 / 3, 5 / 3, 1.99])
+ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 --attacks ascent "
 
 
-def test_disk__models_of_each_branch_and_updates_of_each_client_are_counted() -> None:
-    state = {"w": torch.zeros(1_000_000)}
-    federation = {"rounds": 8, "snapshots": 4, "clients": 3}
-    plain = Schedule(from_tree(Experiment, {"federation": federation}))
-    rounds = len(plain.evaluated())
-    (line,) = describe_disk(plain, state, ["main"])
-    assert line == f"at most {rounds} models are kept: {4 * rounds:.0f} MB of disk"
-    kept = Schedule(from_tree(Experiment, {"federation": {**federation, "keep_updates": 2}}))
-    (line,) = describe_disk(kept, state, ["main", "placebo"])
-    models = 2 * (rounds + 2)  # with those before the rounds 4 and 8
-    assert f"{models} models and 12 updates of clients" in line
-    assert f"{4 * (models + 12):.0f} MB" in line
-    assert describe_disk(plain, {"w": torch.zeros(10)}, ["main"]) == []
+@pytest.mark.parametrize(
+    ("flags", "scored", "kept"),
+    [
+        (ACTIVE + "--federation.snapshots 4", [0, 2, 5, 7, 8, 10], []),
+        ("--rounds 10 --federation.snapshots 1 --federation.keep_updates 3",
+         [0, 2, 6, 9, 10], [3, 7, 10]),
+        ("--rounds 8 --federation.snapshots 2 --attacker server --attacks tests.watched:OnServer",
+         [0, 3, 4, 7, 8], [4, 8]),
+        ("--rounds 9 --attacker server --attacks similarity --federation.keep_updates 0 "
+         "--federation.snapshots 1 --attack.similarity.views 4", [0, 8, 9], []),
+    ],
+)  # fmt: skip
+def test_rounds__that_are_scored_and_those_whose_updates_stay(
+    flags: str, scored: list[int], kept: list[int], tmp_path: Path
+) -> None:
+    """Updates stay with the model before their round."""
+    line = TINY if "--clients" not in flags else TINY.replace("--clients 3", "")
+    attacks = "" if "--attacks" in flags else "--attacks none"
+    ran(f"{line} --strategy tests.watched:Still --quiet {flags} {attacks}", tmp_path / "RUN")
+    recording = Recording(tmp_path / "RUN" / "recording")
+    assert recording.rounds() == scored and [*recording.updates()] == kept

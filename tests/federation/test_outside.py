@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE
-from fedmia.federation.notetaker import NoteTaker
+from fedmia import open_run
 from fedmia.recording import Recording
-from fedmia.records import Evaluation
-from fedmia.records.rows import Report
-from fedmia.report import publish
-from fedmia.settings.errors import InputError
-from fedmia.ssl.base import State
-from tests.equivalence.conftest import federated, planned, same, unattacked, weights
-from tests.small_runs import SMALL, simulate
+from tests.commands import fedmia
+from tests.small_runs import SMALL, ran
+from tests.watched import same, watch
 
 HERE = "tests.federation.outside"
-ASKED = f"--attacker {HERE}:Loud --attacks similarity,{HERE}:SignFlip "
+FOUR = SMALL.replace("snapshots 1", "snapshots 4") + "--clients 4 --rounds 4 "
+LOUD = f"--attacker {HERE}:Loud --attacks similarity,{HERE}:SignFlip "
+LOUD += "--attack.similarity.views 4 --strategy tests.watched:Mean "
 
 
 @pytest.mark.slow
-def test_run__is_reported_with_its_role_its_controls_and_its_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls, plain = list[Evaluation](), publish.build_whole
-    uploads, send = dict[tuple[str, int], State](), NoteTaker.send
-
-    def sent(self: NoteTaker, branch: str, round: int, state: State, held: State) -> None:
-        uploads[branch, round] = state
-        send(self, branch, round, state, held)
-
-    def build(scores: Evaluation) -> Report:
-        calls.append(scores)
-        return plain(scores)
-
-    monkeypatch.setattr(NoteTaker, "send", sent)
-    monkeypatch.setattr(publish, "build_whole", build)
-    flags = SMALL.replace("snapshots 1", "snapshots 2") + "--clients 4 --rounds 4 "
-    assert simulate(f"{flags}{ASKED}--attack.similarity.views 4", tmp_path / "RUN") == 0
-    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+def test_run__is_reported_with_its_role_its_controls_and_its_curves(tmp_path: Path) -> None:
+    seen = watch()
+    report = ran(FOUR + LOUD, tmp_path / "RUN")
     names = ["similarity", f"{HERE}:SignFlip"]
     for rows in (report["attacks"], *(report["controls"][n] for n in ("untrained", "placebo"))):
         assert [row["name"] for row in rows] == names
@@ -58,35 +37,37 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     assert "the same rounds with honest steps" in pair["over"]
 
     # Its curves are cosines of the evaluated images: the last row less the first is its score.
-    (scores,) = calls
-    curves, mine = scores.curves, scores.attacks[1]
-    assert curves is not None and curves.act == "sign-flip" and curves.rounds.tolist() == [3, 4]
+    run: Any = open_run(tmp_path / "RUN", trust_plugins=True)
+    curves, table = run.curves, run.scores
+    assert curves.act == "sign-flip" and curves.rounds.tolist() == [3, 4]
     assert curves.members.shape == (2, 24) and curves.nonmembers.shape == (2, 52)
-    assert curves.before_members is not None and curves.before_nonmembers is not None
-    for last, first, score in (
-        (curves.members, curves.before_members, mine.scores_members),
-        (curves.nonmembers, curves.before_nonmembers, mine.scores_nonmembers),
+    for last, first, truth in (
+        (curves.members, curves.before_members, True),
+        (curves.nonmembers, curves.before_nonmembers, False),
     ):
-        np.testing.assert_allclose(last[-1] - first, score, atol=1e-12)
-    assert not np.array_equal(curves.control_members, curves.members)  # type: ignore[arg-type]
+        score = table[table.truth == truth][names[1]]
+        np.testing.assert_allclose(last[-1] - first, score, atol=1e-6)
+    assert not np.array_equal(curves.control_members, curves.members)
 
     # Its uploads are its step turned and doubled.
-    received = Recording(tmp_path / "RUN" / "recording").load("main", 2)[0]
-    turned, kept = uploads["main", 3], uploads["zero", 3]
-    for name, start in received.items():
+    turned, kept = seen.uploads["main", 3][3], seen.uploads["zero", 3][3]
+    for name, start in seen.models["main", 2].items():
         want = start - 2.0 * (kept[name] - start)
         torch.testing.assert_close(turned[name], want, atol=1e-6, rtol=1e-5)
         assert not torch.equal(kept[name], start)
 
 
 @pytest.mark.slow
-def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
-    setup = planned(ASKED + "--federation.attacked_rate schedule --federation.snapshots 4")
-    attacked = federated(setup, tmp_path / "attacked")
-    honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
-    for round in (2, 3, 4):
-        assert same(weights(attacked, "zero")[round], weights(honest)[round])
-    assert not same(weights(attacked)[3], weights(honest)[3])
+def test_attack_of_no_strength__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
+    """Its client trains as one that attacks nothing, and so does its control."""
+    seen = watch()
+    ran(f"{FOUR}{LOUD} --attack.{HERE}:SignFlip.boost -1", tmp_path / "attacked")
+    passive = "--attacker passive --attacks similarity --attack.similarity.views 4 "
+    ran(f"{FOUR}{passive}--federation.placebo true", tmp_path / "passive")
+    attacked, honest = (Recording(tmp_path / n / "recording") for n in ("attacked", "passive"))
+    for round in range(5):
+        assert same(attacked.models()[round], honest.models()[round])
+        assert round < 2 or same(seen.models["zero", round], honest.models()[round])
 
 
 @pytest.mark.parametrize(
@@ -99,6 +80,5 @@ def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
     ],
 )
 def test_refused__in_one_line(flags: str, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        parse(SIMULATE, shlex.split(flags))
-    assert "\n" not in str(caught.value)
+    done = fedmia(f"simulate {flags}")
+    assert done.code == 2 and words in done.err and done.err.count("\n") == 1

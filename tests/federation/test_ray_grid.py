@@ -221,19 +221,20 @@ def test_worker__refuses_a_gpu_that_its_machine_lacks(
         worker_of(prepared_setup(device), 0.5)
 
 
+class LateStart(StandIn):
+    """Its first actor never says that it is ready."""
+
+    def _hire(self, *rest: Any) -> Actor:
+        actor = super()._hire(*rest)
+        late = SimpleNamespace(remote=lambda: self._later(NEVER))
+        return actor if actor.number else replace(actor, ready=late)
+
+
 def test_placements__are_said_where_the_rounds_end_before_all_have_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines = list[str]()
-    ray = StandIn(lambda value: value, {"CPU": 3.0, "GPU": 1.0})
-    hire = ray._hire
-
-    def hire_slowly(*rest: Any) -> Actor:
-        actor = hire(*rest)
-        late = SimpleNamespace(remote=lambda: ray._later(NEVER))
-        return actor if actor.number else replace(actor, ready=late)
-
-    monkeypatch.setattr(ray, "_hire", hire_slowly)
+    ray = LateStart(lambda value: value, {"CPU": 3.0, "GPU": 1.0})
     monkeypatch.setattr(cluster, "ray", ray)
     setup: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
     share = ClientResources(1.0, 0.25)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fedmia.federation import backends, cluster
-from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.commands.machine import FederationMachine
+from fedmia.federation import cluster
 from fedmia.settings.errors import InputError
 from tests.small_runs import SMALL, simulate
 from tests.snapshots import Snapshot
@@ -28,19 +25,6 @@ def calls(monkeypatch: Patch) -> list[str]:
     for name in ("init", "shutdown"):
         monkeypatch.setattr(cluster.ray, name, lambda name=name, **more: names.append(name))
     return names
-
-
-@pytest.mark.parametrize("address", [None, "auto"])
-def test_session_of_the_caller__is_used_and_left(
-    address: str | None, calls: list[str], monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(cluster, "RayGrid", lambda *given: SimpleNamespace(close=lambda: None))
-    machine = FederationMachine(backend="ray", ray_address=address)
-    experiment = Experiment.complete(machine=machine)
-    setup: Any = SimpleNamespace(roles=["honest"], experiment=experiment)
-    served = list[Any]()
-    backends.run_ray(served.append, setup, None, print)  # type: ignore[arg-type]
-    assert len(served) == 1 and calls == []
 
 
 def test_session_of_the_caller__is_not_another_cluster(calls: list[str]) -> None:
@@ -70,8 +54,7 @@ def test_ray_that_cannot_start__is_bad_input_with_the_way_out(
 
 @pytest.mark.slow(seconds=15)
 def test_session_of_the_caller__serves_a_run_and_is_not_ended(
-    one_ray: None, tmp_path: Path, monkeypatch: Patch
+    one_ray: None, tmp_path: Path
 ) -> None:
-    monkeypatch.undo()  # of what keeps the runs of tests from a connection of their own
     assert simulate(TINY, tmp_path / "RUN") == 0
     assert cluster.ray.get(cluster.ray.put(3)) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -11,28 +12,22 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.common.config import fuse_dicts, parse_config_args
 
 import fedmia
 import fedmia.flower
-from fedmia.audit import main as audit
-from fedmia.evaluation.audits.climb import add_climb, notes_folder
 from fedmia.recording import Recording
-from fedmia.report.words.notes import sentences
-from fedmia.rounds.notes import Notes, read_notes
 from fedmia.settings.errors import InputError
-from fedmia.storage import durable
 from fedmia.threat.owner_loss import read_owner_loss
+from tests.commands import fedmia as command
 from tests.flower import small_app
 from tests.flower.small_app import CLIENTS, EACH, Net, attack, first, loss, run, targets
 from tests.pages.reading import block, blocks, commands, text_of
@@ -81,20 +76,29 @@ def content(records: RecordDict) -> dict[str, Any]:
     }
 
 
-def notes_of(folder: Path, branch: str = "main") -> Notes:
-    notes = read_notes(Recording(notes_folder(folder, 0, branch)))
-    assert notes is not None
-    return notes
+def notes_of(folder: Path, branch: str = "main") -> Recording:
+    """What the attacker on client 0 noted, or its twin without ascent, branch `zero`."""
+    return Recording(folder / f"client-0000-{branch}")
 
 
-def readings(notes: Notes) -> dict[str, Any]:
+def readings(notes: Recording) -> dict[str, Any]:
     """All losses, by `NAME.BRANCH.ROUND`."""
     return {
-        f"{name}.{branch}.{round}": values
-        for branch, rounds in notes.tables.items()
-        for round, table in rounds.items()
+        f"{name}.{branch}.{round}": values.numpy()
+        for branch in ("main", "zero", "untrained")
+        for round, (table, _) in notes.notes(branch).items()
         for name, values in table.items()
     }
+
+
+def acted(notes: Recording) -> list[int]:
+    """Rounds of an upload that a received model followed."""
+    known = readings(notes)
+    return [r for r in range(20) if {f"sent.main.{r}", f"received.main.{r + 1}"} <= known.keys()]
+
+
+def audit(line: str, out: Path | None = None) -> Any:
+    return command(f"audit {ENCODER}{line}", out)
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +112,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None:
     """Three of four clients keep their images' prices: 1/4 of the members rise like the others."""
-    flags = f"{ENCODER}--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
-    sides = small_app.write_sides(tmp_path)
-    assert audit(f"{flags}{sides} --out {tmp_path / 'A'}".split()) == 0
-    report = json.loads((tmp_path / "A" / "report.json").read_text())
+    flags = f"--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
+    report = audit(flags + small_app.write_sides(tmp_path), tmp_path / "A").report
     rows = {row["name"]: row for row in report["attacks"]}
     assert rows["ascent"]["rounds"] == [2, 3] and rows["ascent"]["under_attack"]
     assert rows["ascent"]["choices"] == {"steps": 2, "lr": 8.0, "batch": len(targets())}
@@ -126,7 +128,7 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
     controls = {row["name"]: row["auc"] for row in report["controls"]["untrained"]}
     assert list(controls) == ["similarity", "ascent", "ascent-level"]
     assert controls["ascent"] == pytest.approx(0.5, abs=0.15)  # nobody put a price back
-    assert "ascent: not tried untrained" not in said
+    assert "ascent: not tried untrained" not in said and "backwards" not in said
     assert all("ascent" not in row["leakage"] for row in report["rounds"])
     run_ = fedmia.audit_federation(
         attacked / "REC", Net, small_app.members(), small_app.others(), mean=0, std=1, size=8,
@@ -135,23 +137,18 @@ def test_audit__says_what_the_climb_adds(attacked: Path, tmp_path: Path) -> None
     assert run_.attacks.auc["ascent"] == rows["ascent"]["auc"]
 
 
-def test_audit__takes_another_reading_and_no_other_option(
-    attacked: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_audit__takes_another_reading_and_no_other_option(attacked: Path, tmp_path: Path) -> None:
     """What was noted under other weights cannot be had of these."""
-    flags = f"{ENCODER}--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
-    flags = (
-        f"{flags.replace('3 ', '3 --attack.ascent.steps {} ', 1)}{small_app.write_sides(tmp_path)}"
+    flags = f"--federation {attacked / 'REC'} --notes {attacked / 'NOTES'} "
+    flags += (
+        f"{small_app.write_sides(tmp_path)} --attack.ascent.reading level --attack.ascent.steps"
     )
-    for steps, code in (("7", 2), ("2", 0)):
-        more = f"--attack.ascent.reading level --out {tmp_path / steps}"
-        assert audit(f"{flags.format(steps)} {more}".split()) == code
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == (
+    refused = audit(f"{flags} 7", tmp_path / "7")
+    assert refused.code == 2 and refused.err == (
         "fedmia: error: attack.ascent.steps 7: the rounds were attacked with 2, and what was noted "
-        "in them cannot change"
+        "in them cannot change\n"
     )
-    report = json.loads((tmp_path / "2" / "report.json").read_text())
+    report = audit(f"{flags} 2", tmp_path / "2").report
     assert [row["name"] for row in report["attacks"]] == ["similarity", "ascent", "ascent-rise"]
     pairs = {row["attack"]: row["control"] for row in report["paired"][:2]}
     assert pairs == {"ascent": "ascent-zero", "ascent-rise": "ascent-rise-zero"}
@@ -170,7 +167,8 @@ def test_notes__are_the_losses_under_the_recorded_models(attacked: Path) -> None
         net.load_state_dict(state)
         expected = read_owner_loss(loss, net, targets(), torch.device("cpu"), 0)
         np.testing.assert_array_equal(readings(notes)[name], expected.double().numpy())
-    assert (notes.about["client"], max(notes.facts["main"]), notes.about["run"]) == (0, 5, "1")
+    about, rounds = (notes.attacker() or ([], {}))[1], notes.notes()
+    assert (about["client"], max(rounds), about["run"]) == (0, 5, "1")
     assert (attacked / "NOTES").stat().st_mode & 0o777 == 0o700
 
 
@@ -184,30 +182,6 @@ def test_reply__of_honest_clients_and_their_state_are_the_same_to_the_bit(tmp_pa
             drawn = torch.rand(()), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
             both.append((content(reply.content), content(context.state), drawn))
         assert both[0] == both[1], (partition, round, kind)
-
-
-def test_reply__of_an_honest_client_of_the_recorded_app_is_the_same_to_the_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that trains: the node of the same mod attacks elsewhere."""
-    monkeypatch.syspath_prepend(ROOT / "tests" / "recording" / "apps")
-    client, task = import_module("my_app.client"), import_module("my_app.task")
-    task.write_images(tmp_path, 2, 4)
-    first = ArrayRecord(task.Net().state_dict())
-    images = (task.read_images(tmp_path, "members") * 255).byte()
-    mod = attack(tmp_path / "N", net=task.Net, targets=images, lr=0.01,
-                 loss=lambda net, pixels: net(pixels).square().mean(dim=1))  # fmt: skip
-    replies = dict[tuple[int, bool], Any]()
-    for partition, attacked in itertools.product((0, 1), (False, True)):
-        app = ClientApp(mods=[mod] if attacked else [])
-        app.train()(client.fit)
-        PlainGrid(app)
-        where = {"partition-id": partition, "num-partitions": 2}
-        context = Context(1, 7, where, RecordDict(), {"folder": str(tmp_path), "epochs": 2})
-        config = ConfigRecord({"server-round": 2})
-        reply = app(Message(RecordDict({"arrays": first, "config": config}), 7, "train"), context)
-        replies[partition, attacked] = content(reply.content), content(context.state)
-    assert replies[1, False] == replies[1, True] and replies[0, False] != replies[0, True]
 
 
 def test_reply__of_the_attacker_differs_in_its_weights_alone(tmp_path: Path) -> None:
@@ -298,7 +272,7 @@ def test_rounds__are_counted_where_messages_do_not(tmp_path: Path) -> None:
     for _ in range(4):
         answer([mod], order(round=None, bare=True), node())
     notes = notes_of(tmp_path / "N")
-    assert notes.rounds("main") == [2] and sorted(readings(notes)) == [
+    assert acted(notes) == [2] and sorted(readings(notes)) == [
         "after.untrained.1", "received.main.2", "received.main.3", "received.untrained.1",
         "sent.main.2", "sent.untrained.1",
     ]  # fmt: skip
@@ -309,23 +283,24 @@ def test_control__climbs_the_first_model_as_if_nobody_trained(tmp_path: Path) ->
     mod = attack(tmp_path / "N", steps=1, lr=8.0)
     answer([mod], order(round=1), node())
     notes = notes_of(tmp_path / "N")
-    table = notes.tables["untrained"][1]
+    ((table, facts),) = notes.notes("untrained").values()
     start, sent, after = (table[name].mean() for name in ("received", "sent", "after"))
     assert sent > start + 0.05 and after - start == pytest.approx((sent - start) / CLIENTS)
     answer([mod], order(round=1), node())  # asked again
-    assert notes_of(tmp_path / "N").queries("untrained") == notes.queries("untrained") > 0
+    assert notes_of(tmp_path / "N").notes("untrained")[1][1] == facts and facts["queries"][""] > 0
     steep = {"lr": 1e30, "loss": lambda net, x: loss(net, x).exp()}
     for name, how, round in (("L", {}, 3), ("Z", {"steps": 0}, 1), ("I", steep, 1)):
         reply = answer([attack(tmp_path / name, **how)], order(round=round), node())
         branch = "zero" if name == "Z" else "main"
-        assert reply.has_content() and not notes_of(tmp_path / name, branch).acted("untrained")
+        known = readings(notes_of(tmp_path / name, branch))
+        assert reply.has_content() and "after.untrained.1" not in known
 
 
 def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> None:
     every: dict[str, Any] = {"fraction_evaluate": 1.0, "min_evaluate_nodes": CLIENTS}
-    for name, strategy, acted in (("E", every, [2, 3]), ("P", {}, [2])):
+    for name, strategy, rounds in (("E", every, [2, 3]), ("P", {}, [2])):
         run(tmp_path / name, attack(tmp_path / f"N{name}"), rounds=3, **strategy)
-        assert notes_of(tmp_path / f"N{name}").rounds("main") == acted
+        assert acted(notes_of(tmp_path / f"N{name}")) == rounds
 
 
 def test_page__its_block_and_its_command_find_the_attacker(
@@ -346,13 +321,12 @@ def test_page__its_block_and_its_command_find_the_attacker(
         folder = tmp_path / str(settings["recording"]).removeprefix("/data/")
         run(folder, names["attack"], rounds=13, config=settings)
     assert {path.name for path in tmp_path.iterdir()} == {"RECORDING", "TWIN", "HONEST", "NOTES"}
-    (command,) = [one for one in every if one.startswith("fedmia audit")]
+    (shown,) = [one for one in every if one.startswith("fedmia audit")]
     sides = small_app.write_sides(tmp_path)
-    flags = command.partition(" --members")[0].removeprefix("fedmia audit ")
+    flags = shown.partition(" --members")[0].removeprefix("fedmia audit ")
     flags = flags.replace("/data", str(tmp_path)) + f" {sides} --size 8 --mean 0 --std 1 --quiet"
     more = " --attacks ascent --known 4 --threads 1 --device cpu"
-    assert audit(f"{flags}{more} --out {tmp_path / 'A'}".split()) == 0
-    report = json.loads((tmp_path / "A" / "report.json").read_text())
+    report = command(f"audit {flags}{more}", tmp_path / "A").report
     assert report["attacks"][0]["rounds"] == [*range(8, 13)]
     assert report["paired"][0]["control"] == "ascent-zero" and report["paired"][0]["low"] > 0
 
@@ -434,7 +408,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(call: int) -> Iterator[None]:
-    """The process ends where it would write, replace or force files for the `call`th time."""
+    """The process ends where it would replace or force a file for the `call`th time."""
     calls = itertools.count(1)
 
     def dying(plain: Any, *rest: Any, **more: Any) -> Any:
@@ -443,8 +417,8 @@ def killed_at(call: int) -> Iterator[None]:
         return plain(*rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("replacing", "make_file", "force_all"):
-            patch.setattr(durable, name, partial(dying, getattr(durable, name)))
+        for name in ("replace", "fsync"):
+            patch.setattr(os, name, partial(dying, getattr(os, name)))
         yield
 
 
@@ -458,7 +432,7 @@ def test_node__that_is_killed_finds_its_notes_whole(tmp_path: Path) -> None:
     assert sorted(name for name in whole if "untrained" not in name) == [
         "received.main.1", "received.main.2", "received.main.3", "sent.main.1", "sent.main.2",
     ]  # fmt: skip
-    for call in itertools.count(1):
+    for call in itertools.count(1, 3):
         folder, before, left = tmp_path / f"{call}", dict[str, Any](), [*messages]
         with suppress(Killed), killed_at(call):
             while left:
@@ -488,14 +462,12 @@ def test_node__refuses_notes_of_another_run(tmp_path: Path) -> None:
 
 
 def test_notes__of_too_strong_a_climb_say_that_the_rise_ranks_backwards(tmp_path: Path) -> None:
-    history: Any = SimpleNamespace(records=[5], states=[0], where="REC")
-    for lr, strong in ((8.0, False), (800.0, True)):
-        folder = tmp_path / f"{lr}"
-        mod = attack(folder, lr=lr, loss=lambda net, x: loss(net, x).clamp(max=3.0))
-        for round in (2, 3, 4):
-            answer([mod], order(round=round), node())
-        said = " ".join(sentences(add_climb(folder, history)))
-        assert ("the loss before, backwards (correlation -1.00)" in said) is strong
+    steep = attack(tmp_path / "N", lr=800.0, loss=lambda net, x: loss(net, x).clamp(max=3.0))
+    run(tmp_path / "REC", steep)
+    flags = f"--federation {tmp_path / 'REC'} --notes {tmp_path / 'N'} --attacks ascent "
+    flags = f"audit {ENCODER.partition('--attacks')[0]}{flags}{small_app.write_sides(tmp_path)}"
+    said = " ".join(command(flags, tmp_path / "A").report["notes"])
+    assert "the loss before, backwards (correlation -1.00)" in said
 
 
 def damage(folder: Path) -> None:
@@ -503,7 +475,7 @@ def damage(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None:
+def test_refusals__of_notes(attacked: Path, tmp_path: Path) -> None:
     run(tmp_path / "SHORT", rounds=1)
     some = targets()[: 2 * EACH]
     run(tmp_path / "REC", attack(tmp_path / "FEW", targets=some), rounds=4)
@@ -520,12 +492,12 @@ def test_refusals__of_notes(attacked: Path, tmp_path: Path, capsys: Any) -> None
         (attacked / "NOTES", tmp_path / "SHORT", "of round 3, and recording"),
     ]
     for notes, recording, message in cases:
-        flags = f"{ENCODER}--federation {recording} --notes {notes} {sides}"
-        assert audit(flags.split()) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1 and message in lines[0]
-    assert audit(f"{ENCODER}--notes {attacked} {sides}".split()) == 2
-    assert "federation.notes (--notes) is given without federation" in capsys.readouterr().err
+        refused = audit(f"--federation {recording} --notes {notes} {sides}")
+        assert refused.code == 2 and len(lines := refused.err.splitlines()) == 1
+        assert message in lines[0]
+    refused = audit(f"--notes {attacked} {sides}")
+    assert refused.code == 2
+    assert "federation.notes (--notes) is given without federation" in refused.err
 
 
 @pytest.mark.slow(seconds=40)
@@ -534,7 +506,7 @@ def test_ascend__on_simulated_nodes(attacked: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.flower.small_app", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
     one, other = notes_of(attacked / "NOTES"), notes_of(tmp_path / "NOTES")
-    assert one.rounds("main") == other.rounds("main") == [2, 3]
+    assert acted(one) == acted(other) == [2, 3]
     for name, values in readings(one).items():
         np.testing.assert_allclose(readings(other)[name], values, rtol=1e-5)
     looks = dict(json.loads((tmp_path / "looks.json").read_text()))

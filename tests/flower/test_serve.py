@@ -18,7 +18,7 @@ import fedmia.flower
 from fedmia.flower import Watch, record
 from fedmia.recording import Recording
 from fedmia.settings.errors import InputError
-from strategies import replies
+from tests.clock import Clock
 from tests.evaluation.memory import Net
 from tests.flower import watched_app
 from tests.flower.deployed import Deployment
@@ -35,39 +35,6 @@ def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     caplog.set_level(logging.INFO, "flwr")
     return caplog
-
-
-def test_serve__stops_by_aucs_of_images_that_stay_on_their_nodes(
-    tmp_path: Path, lines: Any
-) -> None:
-    """As the same images at the server, but for the comparisons across nodes."""
-    app, sent = App(images=images_of), list[Message]()
-
-    class Wire(PlainGrid):
-        def pull_messages(self, message_ids: Any) -> Any:
-            replies = list(super().pull_messages(message_ids))
-            sent.extend(r for r in replies if "fedmia_leakage" in r.metadata.message_type)
-            return replies
-
-    guard = Watch(every=2, stop_above=0.6, looks=6)
-    with record(Wire(app), tmp_path / "REC", watch=guard) as grid:
-        by_flower(grid)
-    assert grid.stopped and app.orders[-1] == ("train", 8)
-    assert [*guard.looks] == [0, 2, 4, 6, 8] and guard.looks[8].value > 0.9
-    assert len(sent) == 5 * 5
-    for reply in sent:
-        assert [*reply.content] == ["leakage", "fedmia.roster"] or [*reply.content] == ["leakage"]
-        assert sorted(reply.content["leakage"]) == [
-            "freedom", "members", "smaller", "value", "variance",
-        ]  # fmt: skip
-
-
-def test_serve__stops_in_a_rehearsal_by_images_of_nodes(tmp_path: Path, lines: Any) -> None:
-    app, guard = App(images=images_of, leaks=99), Watch(every=2, stop_above=0.6, rehearse=0.9)
-    with record(PlainGrid(app), tmp_path / "REC", watch=guard) as grid:
-        by_flower(grid)
-    assert grid.stopped and app.orders[-1] == ("train", 2) and guard.looks[2].value < 0.8
-    assert sum("watch: rehearsal, AUC 0.900 in place of" in line for line in lines.messages) == 1
 
 
 def test_serve__goes_on_without_a_node_that_fails_later(tmp_path: Path, lines: Any) -> None:
@@ -126,11 +93,8 @@ def test_serve__counts_a_node_that_comes_later_and_names_one_that_serves_nothing
     assert f"without node {NODES[4]}: " in without and ";" not in without
 
 
-def test_serve__asks_a_node_again_that_began_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serve__asks_a_node_again_that_began_anew(tmp_path: Path, clock: Clock) -> None:
     """Killed with the question in its hands, and back before Flower missed it."""
-    monkeypatch.setattr(replies, "LOOK", 0.0)
     asked = list[int]()
 
     class Restarting(PlainGrid):

@@ -4,35 +4,52 @@ in which role."""
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from torch import Tensor
 
-from fedmia.attacks.similarity import Similarity
-from fedmia.data.cast import Cast
+from fedmia.attacks.base import Attack, Known
 from fedmia.data.images import digests
-from fedmia.flower import answers, client, server
-from fedmia.flower.node import Node
-from fedmia.recording.format import ATTACKER, CAST
-from fedmia.storage.arrays import numbers
-from strategies.failure_policy import FederationError
-from tests.flower.on_nodes import TINY, nodes, run
+from fedmia.threat import BlackBox, Threat
+from tests.clock import Clock
+from tests.flower.nodes import ROUNDS, Nodes, held
 
-SIDES = ("members", "nonmembers")
 KINDS = {"query", "query.begin", "train", "query.score", "query.end"}
 ENTRIES = 6  # of a role, in its order: nobody writes so many by chance
+FLAGS = f"{ROUNDS}--attacker none --attacks {__name__}:Brightness "
 
 
-def brightness(self: Similarity, view: object, images: Tensor) -> np.ndarray:
-    """A score that tells images apart, under every model."""
-    return images.double().mean(dim=(1, 2, 3)).numpy()
+@dataclass
+class Brightness(Attack):
+    """A score that tells images apart, under every model; it notes what it is given."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    heard: ClassVar[list[np.ndarray]] = []
+    files: ClassVar[list[str]] = []  # temporary ones, while it scores
+
+    @property
+    def learns(self) -> bool:
+        return True
+
+    def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
+        for side in (known.members, known.nonmembers):
+            self.heard.append(side.double().mean(dim=(1, 2, 3)).numpy())
+
+    def score(self, view: BlackBox, images: Tensor) -> np.ndarray:
+        self.files.extend(path.name for path in Path(tempfile.gettempdir()).iterdir())
+        scores: np.ndarray = images.double().mean(dim=(1, 2, 3)).numpy()
+        self.heard.append(scores)
+        return scores
 
 
 def as_sent(reply: Message) -> bytes:
@@ -80,144 +97,97 @@ def of_order(rows: np.ndarray) -> Iterator[bytes]:
             yield gap.join(map(str, some.tolist())).encode()
 
 
-def of_cast(cast: Cast) -> Iterator[bytes]:
-    """What shows that a cast left: the rows of a role in all images, or in those of its side."""
-    for role in ("known_members", "scored_members", "known_nonmembers", "scored_nonmembers"):
-        rows = cast.ids(role)
-        yield from of_order(rows)
-        own = np.concatenate(
-            [cast.ids(f"{kind}_{role.partition('_')[2]}") for kind in ("known", "scored")]
-        )
-        yield from of_order(rows - own.min())
-
-
-class Noted:
-    """A private run of two nodes.
+class Watched:
+    """A private run of two nodes, each with 20 images a side.
 
     Attributes:
-        replies: type of a message, client and reply, in their order.
-        casts: each that a node drew.
-        scored: client -> the cast that its scores are of.
-        failure: what ended the run before its time.
-        images: (clients, sides, images, 1, 8, 8) of the nodes' files, by their order in them.
+        grid: with all that left the nodes.
+        images: (clients, sides, 20, 1, 8, 8) of the nodes' files, by their order in them.
+        heard: brightness of what the attack was given, a role or a part of it at a time.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "server"
-        self.replies = list[tuple[str, int, Message]]()
-        self.casts, self.scored = list[Cast](), dict[int, Cast]()
-        self.failure: FederationError | None = None
-        self.images = np.random.default_rng(0).integers(0, 256, (2, 2, 20, 1, 8, 8), np.uint8)
+    def __init__(self, folder: Path, **config: Any) -> None:
+        draw = np.random.default_rng(0)
+        self.folder, self.out, self.grid = folder, folder / "server", Nodes()
+        self.images = draw.integers(0, 256, (2, 2, 20, 1, 8, 8), np.uint8)
+        Brightness.heard.clear()
+        Brightness.files.clear()
+        self.grid.give_images(folder, self.images[:, :, :, 0], **config)
+        failure = self.grid.start(FLAGS, self.out, private=True)
+        self.check_bytes()  # also of a run that failed
+        assert failure is None and not any(reply.has_error() for *_, reply in self.grid.sent)
 
-    def run(self, **config: Any) -> None:
-        """Run it, with this in each node's `--node-config`."""
-        with nodes() as grid:
-            for number, sides in enumerate(self.images):
-                for side, images in zip(SIDES, sides, strict=True):
-                    file = self.folder / f"own-{side}-{number}.npz"
-                    np.savez(file, x=images[:, 0], y=np.zeros(len(images), np.int64))
-                    grid.give(number, **{side: f"npz:{file}"})
-                grid.give(number, **config)
-            # A grid of ours knows its clients: another asks each node first which it is.
-            orders = [Message(RecordDict(), n, "query") for n in grid.get_node_ids()]
-            assert all(reply.has_content() for reply in grid.send_and_receive(orders))
-            try:
-                run(server.gather, grid, TINY, self.out)
-            except FederationError as error:  # what had left by then is looked at first
-                self.failure = error
+    def rows(self, client: int, side: int, brightness: np.ndarray) -> list[int] | None:
+        """Which images of a side these are; None: others are among them."""
+        file = self.images[client, side].astype(np.float64).mean(axis=(1, 2, 3)).tolist()
+        each = brightness.tolist()
+        return [file.index(one) for one in each] if each and {*each} <= {*file} else None
 
-    def scores(self, number: int) -> dict[str, np.ndarray]:
+    def check_bytes(self) -> None:
+        """No reply holds a pixel row, a digest, an order of a role or the path of a file."""
+        wanted = {form for i in self.images.reshape(4, 20, 1, 8, 8) for form in of_images(i)}
+        wanted |= {str(self.folder).encode(), b"own-members", b"own-nonmembers", b".npz"}
+        for client, side in np.ndindex(2, 2):
+            for one in Brightness.heard:
+                if rows := self.rows(client, side, one):
+                    for first in (0, 20):  # in the side's file, and behind the other side
+                        wanted |= {*of_order(np.array(rows) + first)}
+        for kind, number, reply in self.grid.sent:
+            shown = as_sent(reply)
+            leaks = [form for form in wanted if form in shown]
+            assert not leaks, f"client {number} sent {leaks[0]!r} in {kind}"
+
+    def scores(self, client: int) -> list[np.ndarray]:
         """The arrays of scores that a node sent."""
-        (reply,) = (r for kind, c, r in self.replies if (kind, c) == ("query.score", number))
-        return numbers(reply.content.array_records["scores"])
+        (reply,) = (r for kind, c, r in self.grid.sent if (kind, c) == ("query.score", client))
+        return [array.numpy() for array in held(reply)["scores"].values()]
 
 
-@pytest.fixture
-def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
-    """A run whose nodes' replies and casts are kept; nothing that scores makes a temporary file."""
-    noted = Noted(tmp_path)
-    app, prepared, score_node = client.app, Node.prepared, answers.score_node
-
-    def answer(message: Message, context: Context) -> Message:
-        reply = app(message, context)
-        number = int(context.node_config["partition-id"])
-        noted.replies.append((message.metadata.message_type, number, reply))
-        return reply
-
-    def prepare(self: Node) -> Any:
-        plan, context = prepared(self)
-        noted.casts.append(plan.cast)
-        return plan, context
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("a temporary file or folder of a node that scores")
-
-    def score(plan: Any, context: Any, number: int, *rest: Any) -> RecordDict:
-        noted.scored[number] = plan.cast
-        with pytest.MonkeyPatch.context() as patch:
-            for name in ("mkdtemp", "mkstemp", "NamedTemporaryFile", "TemporaryFile"):
-                patch.setattr(tempfile, name, refuse)
-            return score_node(plan, context, number, *rest)
-
-    monkeypatch.setattr(client, "app", answer)
-    monkeypatch.setattr(Node, "prepared", prepare)
-    monkeypatch.setattr(answers, "score_node", score)
-    monkeypatch.setattr(Similarity, "score", brightness)
-    return noted
+@pytest.fixture(autouse=True)
+def temporary(home: Path, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
 
-def check_bytes(noted: Noted) -> None:
-    """No reply holds a pixel row, a digest, an order of a role or the path of a file."""
-    assert len(noted.casts) >= 2 * 4
-    wanted = {form for cast in noted.casts for form in of_cast(cast)}
-    wanted |= {form for side in noted.images.reshape(4, 20, 1, 8, 8) for form in of_images(side)}
-    wanted |= {str(noted.folder).encode(), b"own-members", b"own-nonmembers", b".npz"}
-    for kind, number, reply in noted.replies:
-        shown = as_sent(reply)
-        leaks = [form for form in wanted if form in shown]
-        assert not leaks, f"client {number} sent {leaks[0]!r} in {kind}"
-
-
-@pytest.mark.parametrize("leave", [True, False])
-def test_node__sends_nothing_of_its_images_nor_of_their_roles(
-    leave: bool, noted: Noted, home: Path
-) -> None:
-    noted.run(scores=leave)
-    assert {(kind, c) for kind, c, _ in noted.replies} == {(k, c) for k in KINDS for c in (0, 1)}
-    check_bytes(noted)
-    assert noted.failure is None and not any(reply.has_error() for *_, reply in noted.replies)
-    for kind, _, reply in noted.replies:
-        names = {*reply.content}
-        assert names == {
+def check_left(run: Watched, home: Path, leave: bool) -> None:
+    """What is in each reply, what the server writes, and that nothing stays on a node."""
+    assert {(kind, c) for kind, c, _ in run.grid.sent} == {(k, c) for k in KINDS for c in (0, 1)}
+    for kind, _, reply in run.grid.sent:
+        assert {*reply.content} == {
             "query": {"metrics"}, "query.begin": {"found"}, "train": {"arrays", "metrics"},
             "query.score": {"told", "scores"} if leave else {"told"}, "query.end": set(),
         }[kind]  # fmt: skip
-    assert sorted(noted.scored) == [0, 1]
-    names = {path.name for path in noted.out.rglob("*")}
-    assert not names & {CAST, ATTACKER, "notes"} and "recording.json" in names
-    assert not [path for path in home.rglob("*") if path.is_file()] and not [*home.iterdir()]
+    names = {path.name for path in run.out.rglob("*")}
+    assert "recording.json" in names
+    assert not names & {"cast.safetensors", "attacker.safetensors", "notes"}
+    assert not [*home.iterdir()] and not Brightness.files
 
 
-def test_scores__come_in_an_order_that_the_node_drew(noted: Noted, tmp_path: Path) -> None:
+def test_node__that_keeps_its_scores_sends_weights_alone(home: Path, tmp_path: Path) -> None:
+    check_left(Watched(tmp_path, scores=False), home, False)
+    assert not Brightness.heard
+
+
+def test_node__sends_scores_in_an_order_that_it_drew_and_nothing_else_of_its_images(
+    home: Path, tmp_path: Path
+) -> None:
     """The brightness of an image tells which it is: those of a side lie in no order of the file,
     and in another one in a second run with the same seed and the same files."""
     orders = list[list[list[int]]]()
-    for again in ("server", "again"):
-        noted.out = tmp_path / again
-        noted.replies.clear()
-        noted.run(scores=True)
-        assert noted.failure is None
+    for again in ("one", "again"):
+        run = Watched(tmp_path / again, scores=True)
+        check_left(run, home, True)
         orders.append([])
-        for number, sides in enumerate(noted.images):
-            for side, images in enumerate(sides):
-                rows = noted.scored[number].ids(f"scored_{SIDES[side]}") - side * len(images)
-                by_file = images.astype(np.float64).mean(axis=(1, 2, 3)).tolist()
-                arrays = [a for a in noted.scores(number).values() if len(a) == len(rows)]
-                sent = [a.tolist() for a in arrays if {*a.tolist()} <= {*by_file}]
-                assert len(sent) == 2  # under the final and under the first encoder
-                for scores in sent:
-                    assert [by_file.index(score) for score in scores] == rows.tolist()
-                orders[-1].append(rows.tolist())
+        for client, side in np.ndindex(2, 2):
+            scored = [rows for a in run.scores(client) if (rows := run.rows(client, side, a))]
+            assert len(scored) == 2 and scored[0] == scored[1]  # of the first encoder, too
+            assert len({*scored[0]}) == len(scored[0]) == 12  # the other 8 are known
+            orders[-1].append(scored[0])
+            with (run.out / f"client-{client:04d}/scores.csv").open() as file:
+                rows = [row for row in csv.DictReader(file) if row["truth"] == str(1 - side)]
+            shown = [float(next(v for n, v in row.items() if "rightness" in n)) for row in rows]
+            assert run.rows(client, side, np.array(shown)) == scored[0]
+            assert {row["client"] for row in rows} == ({str(client)} if side == 0 else {""})
     assert all(order not in (sorted(order), sorted(order)[::-1]) for order in sum(orders, []))
     assert not [one for one, other in zip(*orders, strict=True) if one == other]
 

@@ -23,7 +23,6 @@ from fedmia.attacks.base import Known
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
-from fedmia.runtime.device import resolve_device
 from fedmia.seeding import rng, torch_rng
 from fedmia.settings import registry
 from fedmia.ssl.augment import Augment
@@ -38,6 +37,12 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here"),
 ]
 DEVICE = "cuda"
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every command sees to, of which `test_simulate__runs_whole_on_a_gpu` is one."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def method(device: str, net: Any = None, **options: Any) -> SSLMethod:
@@ -130,7 +135,7 @@ def views_of(seed: int) -> tuple[list[WhiteBox], Known, Tensor]:
     held = torch.cat([members, others])
     views = [
         WhiteBox(method(d).eval(), Augment(), seed=0, held=held, device=torch.device(d))
-        for d in ("cpu", resolve_device(DEVICE))
+        for d in ("cpu", DEVICE)
     ]
     return views, Known(members, others), scored
 
@@ -159,9 +164,7 @@ def test_outputs__are_those_of_a_cpu() -> None:
     """Of views in float32, which TF32 is not: with it they differ by 1e-4 of their length."""
     rows = []
     for device in ("cpu", DEVICE):
-        view = WhiteBox(
-            method(device).eval(), Augment(), seed=0, device=torch.device(resolve_device(device))
-        )
+        view = WhiteBox(method(device).eval(), Augment(), seed=0, device=torch.device(device))
         rows.append(view.embed_views(pictures(10, 3), 8))
     assert (rows[1] - rows[0]).norm() < 1e-5 * rows[0].norm()
 
@@ -190,7 +193,7 @@ def test_clients__in_one_pass_are_one_after_the_other(
 
     setup = small_clients(tmp_path)
     train = replace(setup.experiment.train, local_epochs=3, precision=precision)
-    setup = changed(setup, ssl=METHODS[name], train=train, device=resolve_device(DEVICE))
+    setup = changed(setup, ssl=METHODS[name], train=train, device=DEVICE)
     (alone, _), (together, store) = (
         worked(setup, side, THIRD.get(name, 2)) for side in (False, True)
     )
@@ -272,9 +275,11 @@ def test_simulate__runs_whole_on_a_gpu(
         "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
         "--split.nonmembers 60 --split.known 8 --split.test 20 --attacks similarity --device cuda "
     )
+    torch.backends.cudnn.allow_tf32 = True
     flags += f"--backend {backend} " + "--gpus-per-client 0.25 " * (backend == "ray")
     assert main([*flags.split(), "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "report.json").is_file()
+    assert not torch.backends.cudnn.allow_tf32
     if backend == "ray":
         assert "train on the CPU" not in capsys.readouterr().err
 
@@ -310,9 +315,9 @@ def test_commands__run_whole_on_a_gpu(name: str, tmp_path: Path) -> None:
 def test_audit__runs_whole_on_a_gpu(tmp_path: Path) -> None:
     """Of a run's encoder: shadows are trained there, all that is scored is scored there."""
     pytest.importorskip("flwr")
-    from fedmia import audit, simulate
+    from tests.commands import fedmia
 
     run = str(tmp_path / "RUN")
-    assert simulate.main([*SMOKE.split(), "--attacks", "similarity", "--out", run]) == 0
+    assert fedmia(f"simulate {SMOKE} --attacks similarity --out {run}").code == 0
     flags = f"--encoder {run} --shadows 2 --shadow.epochs 1 --device cuda --quiet"
-    assert audit.main([*flags.split(), "--out", str(tmp_path / "AUDIT")]) == 0
+    assert fedmia(f"audit {flags}", tmp_path / "AUDIT").code == 0

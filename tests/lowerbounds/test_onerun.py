@@ -74,3 +74,5 @@ def test_bound__refuses_what_is_no_audit() -> None:
             p_value(m, r, v, 1.0, 0.0)
     with pytest.raises(ValueError, match="no number of guesses"):
         one_run_bound(10, [], [], 0.0, 0.05)
+    with pytest.raises(ValueError, match=r"error: 1\.5, must be in \(0, 1\)"):
+        one_run_bound(10, [5], [5], 0.0, 1.5)

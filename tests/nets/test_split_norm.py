@@ -12,7 +12,6 @@ from fedmia.nets.base import initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.split_norm import SplitBatchNorm
-from fedmia.settings.commands.norms import norm_kind
 from fedmia.ssl.base import TrainingData
 from fedmia.ssl.moco import MoCo
 
@@ -113,10 +112,3 @@ def test_resnet__has_it_everywhere_and_the_state_of_batch_norm() -> None:
     x = drawn(2, 3, 16, 16)
     one, other = (net.eval()(x) for net in nets.values())
     assert torch.equal(one, other)
-
-
-def test_split__mixes_images_for_whoever_asks() -> None:
-    """DP-SGD and releases refuse it as they refuse batch norm."""
-    assert norm_kind({"norm": "split"}, {}) == "batch"
-    assert norm_kind({"norm": "group"}, {"head_norm": "batch"}) == "batch"
-    assert norm_kind({"norm": "group"}, {"head_norm": "layer"}) == norm_kind({}, {}) == "group"

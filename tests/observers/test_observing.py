@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import sys
 import types
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedmia.observers import run_observers
 from fedmia.observers._values import run_values
@@ -21,14 +22,11 @@ from fedmia.observers.base import RunObserver
 from fedmia.observers.mlflow import MLflow
 from fedmia.observers.run_observers import ObserverGroup
 from fedmia.observers.tensorboard import TensorBoard
-from fedmia.records.attack_rows import PairedRow
-from fedmia.records.rows import UtilityRow
+from fedmia.records.rows import Report
 from fedmia.settings.errors import InputError
-from fedmia.simulate import main
-from fedmia.storage.json_rows import to_json
-from fedmia.storage.runfolder import RunFolder
 from fedmia.testing import check_observer
-from fedmia.testing.observer import some_figure, some_report
+from tests.commands import fedmia
+from tests.fake_runs import golden
 from tests.made_up_runs import made_up
 from tests.small_runs import SIMILARITY, SMALL
 
@@ -36,6 +34,21 @@ TINY = f"{SMALL} {SIMILARITY} --clients 2 --rounds 2 --attacker none"
 HERE = __name__
 HEARD: list[tuple[str, str, Any]] = []
 RECORDER = f"{HERE}:Recorder"
+
+
+def some_report() -> Report:
+    """Of a run of no rounds, with one attack."""
+    usual = golden()
+    (attack,) = (row for row in usual["attacks"] if row["name"] == "similarity")
+    return made_up(Report, verdict="None.", verdict_code="not-established", attacks=[attack],
+                   family=usual["family"])  # fmt: skip
+
+
+def some_figure() -> bytes:
+    """A PNG of 4x4 pixels."""
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(file, "PNG")
+    return file.getvalue()
 
 
 @dataclass
@@ -95,9 +108,9 @@ def observed_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, s
 
 def printed(*more: str) -> tuple[str, str]:
     """What a run prints to stdout and to stderr."""
-    with redirect_stdout(io.StringIO()) as text, redirect_stderr(io.StringIO()) as errors:
-        assert main([*shlex.split(TINY), "--json", *more]) == 0
-    return text.getvalue(), errors.getvalue()
+    ran = fedmia(["simulate", *shlex.split(TINY), "--json", *more])
+    assert ran.code == 0
+    return ran.out, ran.err
 
 
 @pytest.mark.slow
@@ -111,43 +124,37 @@ def test_report__is_the_same_with_observers_and_without(observed_run):
 @pytest.mark.slow
 def test_observers__are_told_all_in_order(observed_run):
     seen = observed_run[0]
-    report = RunFolder(seen).report()
+    report = json.loads((seen / "report.json").read_text())
     assert HEARD[0] == ("begin", "moco", seen)
     rounds = HEARD[1:3]
-    for row, (kind, values, step) in zip(report.rounds, rounds, strict=True):
-        assert (kind, step) == ("scalars", row.round)
-        assert values["main/loss"] == pytest.approx(row.loss, abs=1e-6)
+    for row, (kind, values, step) in zip(report["rounds"], rounds, strict=True):
+        assert (kind, step) == ("scalars", row["round"])
+        assert values["main/loss"] == pytest.approx(row["loss"], abs=1e-6)
         assert values["main/seconds"] > 0
     assert "main/knn" in rounds[1][1] and "main/knn" not in rounds[0][1]
     by_round, whole = HEARD[3:5]
     assert by_round == (
         "scalars",
-        {"leakage/similarity": report.rounds[1].leakage["similarity"]},
+        {"leakage/similarity": report["rounds"][1]["leakage"]["similarity"]},
         2,
     )
-    (attack,) = report.attacks
-    assert whole[2] == 2 and whole[1]["auc/similarity"] == attack.auc
-    assert whole[1]["auc_low/similarity"] == attack.low
-    assert whole[1]["auc_untrained/similarity"] == report.controls["untrained"][0].auc
-    assert whole[1]["utility/knn"] == report.utility.knn
+    (attack,) = report["attacks"]
+    assert whole[2] == 2 and whole[1]["auc/similarity"] == attack["auc"]
+    assert whole[1]["auc_low/similarity"] == attack["low"]
+    assert whole[1]["auc_untrained/similarity"] == report["controls"]["untrained"][0]["auc"]
+    assert whole[1]["utility/knn"] == report["utility"]["knn"]
     kind, verdict, figures = HEARD[5]
-    assert kind == "report" and verdict == report.verdict
+    assert kind == "report" and verdict == report["verdict"]
     assert "rounds" in figures and set(figures.values()) == {b"\x89PNG"}
     assert HEARD[6:] == [("end", False, None)]
 
 
 def test_of_the_run__use_after_the_attack_and_what_an_attack_adds_to_its_controls():
-    report = some_report()
-    assert not any("after_attack" in name for name in run_values(report))
-    differences = (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
-    pairs = [
-        made_up(PairedRow, attack="ascent", control=control, difference=difference)
-        for control, difference in differences
-    ]
-    report = replace(
-        report, paired=pairs, utility=replace(report.utility, knn=0.9),
-        utility_after_attack=made_up(UtilityRow, knn=0.8),
-    )  # fmt: skip
+    assert not any("after_attack" in name for name in run_values(some_report()))
+    differences = {"ascent-zero": 0.1, "loss-before": -0.2, "other": None}
+    pairs = [{"attack": "ascent", "control": n, "difference": v} for n, v in differences.items()]
+    kind = type(some_report())
+    report = made_up(kind, paired=pairs, utility={"knn": 0.9}, utility_after_attack={"knn": 0.8})
     values = {n: v for n, v in run_values(report).items() if n.startswith(("utility", "added"))}
     assert values == {
         "utility/knn": 0.9, "utility_after_attack/knn": 0.8,
@@ -303,7 +310,9 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     assert metrics[0] == ({"main/loss": 1.5, "main/seconds": 0.1}, 1)
     assert metrics[-1][0]["auc/similarity"] == report.attacks[0].auc
     assert calls["set_tags"][0]["verdict_code"] == report.verdict_code
-    assert calls["log_dict"] == (to_json(report), "report.json")
+    told, name = calls["log_dict"]
+    assert name == "report.json" and told["verdict"] == report.verdict
+    assert [row["auc"] for row in told["attacks"]] == [row.auc for row in report.attacks]
     assert fake.calls[0][0] == "start_run" and fake.calls[-1][:2] == ("end_run", ("FINISHED",))
     fake.calls.clear()
     png = tmp_path / "client-0003" / "figures" / "roc.png"
@@ -315,7 +324,7 @@ def test_mlflow__records_settings_numbers_report_and_how_it_ended(monkeypatch, t
     calls = {name: args for name, args, _ in fake.calls}
     assert [*calls["set_tags"][0]] == ["client-0003/verdict", "client-0003/verdict_code"]
     assert {name.partition("/")[0] for name in calls["log_metrics"][0]} == {"client-0003"}
-    assert calls["log_dict"] == (to_json(report), "client-0003/report.json")
+    assert calls["log_dict"] == (told, "client-0003/report.json")
     assert calls["log_image"][1] == "client-0003/figures/roc.png"
     with pytest.raises(InputError), ObserverGroup(["mlflow"], None) as observing:
         observing.begin(config)

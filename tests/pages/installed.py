@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.pages.reading import ROOT
 
 TEMPLATE = "docs/howto/federated-simclr"  # a Flower app, which the wheel carries
-SOURCES = ("fedmia", "clients", "strategies", "configs", "papers", "examples", TEMPLATE)
+SOURCES = ("fedmia", "clients", "strategies", "configs", "research/papers", "examples", TEMPLATE)
 FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 

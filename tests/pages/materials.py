@@ -214,7 +214,9 @@ class Materials:
             "ROUNDS": rounds,
             "order.csv": order,
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
-            "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
+            "research/papers": lambda path: (
+                shutil.copytree(ROOT / "research/papers", path) and None
+            ),  # of a clone
             **{
                 f"{name}.py": partial(code, page=page, containing=text)
                 for name, (page, text) in CLASSES.items()

@@ -21,8 +21,8 @@ PAGES = sorted(
 BLOCK = re.compile(r"^ *```([^\s`]*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 SHELL, PROGRAM = ("bash", "console", "sh"), r"(?:fedmia|python|bash|pip) "
 SPAN = re.compile(rf"(?<!`)`({PROGRAM}[^`]+)`(?!`)")
-SCRIPTS = {f"scripts/{name}.sh": name for name in ("audit", "study")}
-SCRIPTS["scripts/run.sh"] = "simulate"
+SCRIPTS = {f"tools/{name}.sh": name for name in ("audit", "study")}
+SCRIPTS["tools/run.sh"] = "simulate"
 
 
 def text_of(page: str) -> str:
@@ -54,7 +54,7 @@ def block(page: str, containing: str) -> str:
     return code
 
 
-def script(name: str, folder: str = "scripts") -> Any:
+def script(name: str, folder: str = "tools") -> Any:
     """A module of a folder that is no package."""
     sys.path.insert(0, str(ROOT / folder))
     try:

@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import COMMANDS
+from fedmia.cli.commands import COMMANDS, read_commands
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
-from papers.commands import COMMANDS as OF_PAPERS
 from tests.pages.materials import Materials
 from tests.pages.reading import PAGES, ROOT, commands, text_of, words_of
 
 TABLE = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
+OF_PAPERS = read_commands(ROOT / "research" / "papers" / "commands.yaml")
 RUN: dict[str, dict[str, Any]] = TABLE["run"]
 BY_TEST = {page for row in TABLE["left_out"] for page in row.get("pages", ())}
 SHOWN = [(page, command) for page in PAGES for command in commands(text_of(page))]
@@ -38,7 +38,7 @@ def smallest(command: str) -> list[str]:
         command = re.sub(rf"(?<!\w){old}(?!\w)", new, command)
     words = words_of(command)
     own: Mapping[str, Any] | None = entry.get("flags", {})
-    of_papers = words[:3] == ["python", "-m", "papers"]
+    of_papers = words[:3] == ["python", "-m", "research.papers"]
     if (words[0] != "fedmia" and not of_papers) or own is None:
         return words
     name = words[3] if of_papers else words[1]
@@ -97,7 +97,7 @@ YOURS += "|torch finds no CUDA GPU on this machine"  # where one is asked for
 def complaint(words: list[str]) -> str | None:
     """What is wrong with a command, its program first; None where nothing is."""
     program, name, *rest = words
-    if [program, name, *rest[:1]] == ["python", "-m", "papers"]:
+    if [program, name, *rest[:1]] == ["python", "-m", "research.papers"]:
         name = rest[1] if rest[1:2] in (["head"], ["run"], ["protocols"]) else "tables"
         rest = rest[1:] if name == "tables" else rest[2:]
     elif program != "fedmia":
@@ -147,11 +147,11 @@ def test_pages__leave_no_sentence_open() -> None:
     ("line", "said"),
     [
         ("fedmia simulate --clints 10", "clints"),
-        ("python -m papers run --nosuch 1", "nosuch"),
+        ("python -m research.papers run --nosuch 1", "nosuch"),
         ("fedmia simulat --clients 10", "no command simulat"),
         ("fedmia study nosuch --out D", "nosuch"),
         ("fedmia simulate --defense gaussian --defense.noise 1", "noise"),
-        ("python benchmarks/nosuch.py", "no benchmarks/nosuch.py"),
+        ("python research/measurements/nosuch.py", "no research/measurements/nosuch.py"),
     ],
 )
 def test_complaint__names_what_is_not_there(line: str, said: str) -> None:

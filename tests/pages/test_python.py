@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,12 +19,11 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import fedmia
-from fedmia.runs import NOT_KEPT
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.ssl.simclr import SimCLR
@@ -75,8 +74,10 @@ NAMES = re.findall(r"^## (.+)$", GALLERY, re.MULTILINE)
 
 
 def run(page: str, containing: str, **names: Any) -> dict[str, Any]:
-    """What a block defines, given the names that its page speaks of."""
-    exec(compile(block(page, containing), page, "exec"), names)
+    """What a block defines, given the names that its page speaks of; it imports none of them."""
+    lines = block(page, containing).split("\n")
+    code = "\n".join("" if line.removeprefix("import ") in names else line for line in lines)
+    exec(compile(code, page, "exec"), names)
     return names
 
 
@@ -88,14 +89,16 @@ def test_blocks__are_all_run() -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """What imports a module of a page, whose block is saved as the page says."""
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What imports a module of a page, whose block is saved as the page says, with `more`."""
 
-    def load(module: str) -> Any:
+    def load(module: str, more: str = "") -> Any:
         page, text = CLASSES[module]
         assert f"`{module}.py`" in text_of(page)
-        (tmp_path / f"{module}.py").write_text(block(page, text))
-        monkeypatch.syspath_prepend(tmp_path)
+        folder = tmp_path / (more and "changed")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{module}.py").write_text(block(page, text) + more)
+        monkeypatch.syspath_prepend(folder)
         monkeypatch.delitem(sys.modules, module, raising=False)
         return importlib.import_module(module)
 
@@ -114,19 +117,18 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
         "barlow_twins.BarlowTwinsMethod.losses",
     ],
 )
-def test_plugin_of_a_page__passes_its_own_check(
-    work: str, saved: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugin_of_a_page__passes_its_own_check(work: str, saved: Callable[..., Any]) -> None:
     """By the first command of the page that names it; README shows it as Python."""
     module, name, method = work.split(".")
-    text, cls = text_of(CLASSES[module][0]), getattr(saved(module), name)
+    text = text_of(CLASSES[module][0])
+    saved(module)
     if name == "Norm":
         code = blocks(text, "python")[-1]
     else:
         code = words_of(next(line for line in commands(text) if module in line))[2]
     assert "check_" in code
     exec(code, {})  # raises AssertionError where it does not
-    monkeypatch.setattr(cls, method, lambda *_, **__: torch.zeros(3))
+    saved(module, f"\nimport torch\n{name}.{method} = lambda *_, **__: torch.zeros(3)\n")
     with pytest.raises((AssertionError, AttributeError, ValueError)):
         exec(code, {})
 
@@ -217,16 +219,17 @@ def test_form_of_the_page__opens_its_files(
         run("docs/howto/write_an_encoder_form.md", "print(loaded")
 
 
-def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, start = list[int](), PlainGrid.send_and_receive
-    monkeypatch.setattr(
-        PlainGrid, "send_and_receive",
-        lambda grid, messages, **more: rounds.append(len(sent := list(messages)))
-        or start(grid, sent, **more),
-    )  # fmt: skip
+def test_strategy__runs_in_the_server_app_of_a_page() -> None:
+    rounds = list[int]()
+
+    class Counting(PlainGrid):
+        def send_and_receive(self, messages: Iterable[Message], **more: Any) -> Iterable[Message]:
+            rounds.append(len(sent := list(messages)))
+            return super().send_and_receive(sent, **more)
+
     names: dict[str, Any] = {"app": ServerApp(), "first": arrays(1.0)}
     defined = run("docs/howto/defences.md", "DPFedAvg(", Grid=Grid, Context=Context, **names)
-    defined["app"](PlainGrid(make_app()), Context(1, 1, {}, RecordDict(), {}))
+    defined["app"](Counting(make_app()), Context(1, 1, {}, RecordDict(), {}))
     assert [count for count in rounds if count] == [5, *[3] * 10]  # the roll call, the rounds
 
 
@@ -280,12 +283,11 @@ def test_fit__of_the_page_learns_the_sign() -> None:
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """fedmia in an empty folder, with audits of one attack."""
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What pages use of fedmia, in an empty folder, with audits of one attack."""
     monkeypatch.chdir(tmp_path)
     audit = partial(fedmia.audit_encoder, attacks="similarity")
-    monkeypatch.setattr(fedmia, "audit_encoder", audit)
-    return fedmia
+    return SimpleNamespace(audit_encoder=audit, run_simulation=fedmia.run_simulation)
 
 
 def network(channels: int = 1) -> nn.Module:
@@ -303,7 +305,7 @@ def network(channels: int = 1) -> nn.Module:
     ],
 )
 def test_own__images_and_network_of_the_page(
-    page: str, containing: str, channels: int, quick: ModuleType
+    page: str, containing: str, channels: int, quick: SimpleNamespace
 ) -> None:
     sets = {name: textures(40, n)[:, :channels] for n, name in enumerate(("members", "others"))}
     sets |= {"images": textures(300, 3), "labels": torch.arange(300) % 4}
@@ -317,7 +319,7 @@ def test_own__images_and_network_of_the_page(
 @pytest.mark.pages
 @pytest.mark.slow(seconds=20)
 def test_notebook__takes_the_class_of_the_page(
-    quick: ModuleType, saved: Callable[[str], Any]
+    quick: SimpleNamespace, saved: Callable[[str], Any]
 ) -> None:
     page, drift = "docs/howto/write_an_attack.md", saved("drift_attack").Drift
     names = run(page, "attacks=[", fedmia=quick, Drift=drift)
@@ -354,7 +356,7 @@ def test_python__the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(seconds=30)
-def test_readme__python_runs(quick: ModuleType) -> None:
+def test_readme__python_runs(quick: SimpleNamespace) -> None:
     """As it stands there, but for the preset and the attacks of the audit, which take minutes."""
     code = block("README.md", "fedmia.run_simulation(").replace("tion(cl", 'tion("smoke", cl')
     pixels = textures(120, 5)[:, :1]
@@ -377,7 +379,8 @@ def test_gallery__every_figure_is_drawn_again_or_said_to_be_a_file(materials: Ma
     run = fedmia.open_run(folder)
     for name in NAMES:
         assert (folder / "figures" / f"{name}.png").is_file()
-        if name in NOT_KEPT:
-            assert f"`{name}` is only a file" in GALLERY
+        if f"`{name}` is only a file" in GALLERY:
+            with pytest.raises(InputError, match=f"'{name}' .* has no data: "):
+                run.figure(name)
         else:
             assert run.figure(name).axes, name

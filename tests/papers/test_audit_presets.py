@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia import simulate
 from fedmia.attacks.fe_mi import RECIPES as RECIPES_OF_FE_MI
 from fedmia.attacks.sd_mi import choose_anchors
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS, SIMULATE
 from fedmia.settings import registry
-from fedmia.settings.commands.compatibility import check_experiment
-from fedmia.settings.commands.experiment import Experiment
-from papers.commands import HEAD
+from tests.commands import fedmia
+from tests.papers.plans import plan
 
-HEADS = Path(__file__).resolve().parents[2] / "papers/heads/presets"
 FEW = (
     "--dataset digits --device cpu --quiet --rounds 2 --train.local_epochs 1 --split.members 20 "
     "--split.nonmembers 30 --split.known 8 --split.test 20 --federation.snapshots 1 "
@@ -62,17 +58,13 @@ RECIPE_ENDS = {"dino": (1e-6, 0.4, 3.0), "ibot": (1e-6, 0.4, 3.0), "cae": (1e-5,
                "swav": (0.0048 / 4, None, None), "vicreg": (0.8e-3, None, None)}  # fmt: skip
 
 
-def preset(name: str, more: str = "") -> Experiment:
-    settings: Experiment = parse(
-        SIMULATE, ["--config", f"papers/{name}", *shlex.split(more)]
-    ).settings
-    return settings
+def preset(name: str, more: str = "") -> Any:
+    return parse(SIMULATE, ["--config", f"papers/{name}", *shlex.split(more)]).settings
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_preset__is_the_papers_recipe_and_suits(name: str) -> None:
     experiment = preset(name)
-    check_experiment(experiment)
     train, epochs = experiment.train, experiment.federation.rounds * experiment.train.local_epochs
     recipe = (train.optimizer, train.lr, train.weight_decay, train.batch_size, train.schedule)
     assert (*recipe, train.warmup_epochs, epochs) == pytest.approx(RECIPES[name])
@@ -144,10 +136,16 @@ def test_audits_of_the_others__have_the_papers_attacks() -> None:
      ("cifar100", "parquet:cifar100-train.parquet", 10_000, 500), ("stl10", "stl10", 3250, 250)],
 )  # fmt: skip
 def test_heads__are_of_table_1(name: str, data: str, size: int, pairs: int) -> None:
-    head = parse(HEAD, ["--config", str(HEADS / f"{name}.yaml")]).settings
-    assert (head.data.name, head.images, head.samples) == (data, size, pairs)
-    assert head.delta == 1e-5 and head.mechanisms == ("logistic", "laplace", "gaussian-classical")
-    assert (head.epochs, head.batch_size, head.hidden) == (20, 25, 0)
+    """Of the paper's table here, whose head is its preset."""
+    (head,) = (
+        cell.jobs[0].tree
+        for cell in plan("logistic-table-1", "paper")
+        if cell.column == "1-norm" and cell.row.replace("-", "").lower() == name
+    )
+    assert (head["data"]["name"], head["images"], head["samples"]) == (data, size, pairs)
+    assert head["delta"] == 1e-5
+    assert head["mechanisms"] == ["logistic", "laplace", "gaussian-classical"]
+    assert (head["epochs"], head["batch_size"], head["hidden"]) == (20, 25, 0)
     run = preset(f"logistic-{name}")
     assert run.split.members == (98_000 if name == "stl10" else 40_000)
     assert run.ssl.name == "simclr" and run.ssl.options["temperature"] == 0.1
@@ -164,15 +162,12 @@ def test_preset__trains_a_few_steps(name: str, tmp_path: Path) -> None:
     """One of each method, and of each network."""
     whole = preset(name)
     network = VIT if whole.model.name.startswith("vit") else "--model.width 4 --size 16 "
-    flags = (
-        f"--config papers/{name} {FEW} {network} {NARROW[whole.ssl.name]} --out {tmp_path / 'RUN'}"
-    )
+    flags = f"simulate --config papers/{name} {FEW} {network} {NARROW[whole.ssl.name]}"
     if "stem" in whole.model.options:
         flags += " --model.stem cifar"
     if whole.train.warmup_epochs:
         flags += " --train.warmup_epochs 1"
-    assert simulate.main(shlex.split(flags)) == 0
-    report: dict[str, Any] = json.loads((tmp_path / "RUN" / "report.json").read_text("utf-8"))
+    report = fedmia(flags, tmp_path / "RUN").report
     losses = [row["loss"] for row in report["rounds"]]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
     assert report["config"]["train"]["optimizer"] == RECIPES[name][0]

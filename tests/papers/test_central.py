@@ -1,30 +1,32 @@
-"""An encoder trained without Flower: resumed to the bit, images apart, opened by an audit."""
+"""An encoder of a table, trained without Flower: images apart, opened by an audit, resumed to the
+bit, and its disk."""
 
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
-from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
-from fedmia.cli.command import DISK_FAILED
 from fedmia.encoders.base import load
 from fedmia.recording import Recording
-from fedmia.settings.errors import InputError
-from fedmia.settings.tree import from_tree
-from fedmia.settings.yamlfile import dump
-from fedmia.storage.durable import DiskError
-from fedmia.study.scheduler import run_jobs
-from papers import central, jobs
-from papers.central_settings import Central
-from tests.storage.disk import DELETED, KEPT, LOST, failing, recorded
+from tests.papers.finished import numbers, papers
+from tests.storage.disk import DELETED, KEPT, LOST, Disk, failing, recorded
 
-TREE = {
+SIDES = ("members", "nonmembers")
+TREE: dict[str, Any] = {
     "seed": 3,
     "data": {"name": "synthetic", "pixels": 16, "images": 120},
     "members": 24,
@@ -37,155 +39,172 @@ TREE = {
 }
 
 
-def settings(**more: object) -> Central:
-    return from_tree(Central, {**TREE, **more})
+def train(folder: Path, **changed: Any) -> tuple[int, str]:
+    """`python -m research.papers.central FILE FOLDER`: the exit code, and what it said."""
+    file, said = folder.with_suffix(".yaml"), StringIO()
+    file.write_text(yaml.safe_dump(TREE | changed), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(said):
+        patch.setattr(sys, "argv", ["central", str(file), str(folder)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+            warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)  # runpy's
+            runpy.run_module("research.papers.central", run_name="__main__")
+    return int(str(ended.value.code)), said.getvalue()
+
+
+def trained(folder: Path, **changed: Any) -> Path:
+    assert train(folder, **changed) == (0, "")
+    return folder
+
+
+def slow_clock(monkeypatch: pytest.MonkeyPatch, last: float = np.inf) -> None:
+    """Every look at the clock finds 21 seconds gone, so that progress is written after each epoch;
+    the process ends at the last one."""
+    ticks = iter(range(1000))
+
+    def clock() -> float:
+        if (tick := next(ticks)) > last:
+            raise KeyboardInterrupt
+        return 21.0 * tick
+
+    monkeypatch.setattr(time, "perf_counter", clock)
 
 
 def state(folder: Path, epoch: int) -> dict[str, torch.Tensor]:
     return Recording(folder / "recording").load("main", epoch)[0]
 
 
-def test_interrupted_training__ends_in_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = central.train_encoder(settings(), tmp_path / "whole")
-    monkeypatch.setattr(central, "PAUSE", 0.0)  # progress after every epoch
-    steps = iter(range(1000))
-    central.train_encoder(settings(), tmp_path / "cut", stop=lambda: next(steps) > 7)
-    assert not (tmp_path / "cut" / central.LOSSES).exists()
-    assert (tmp_path / "cut" / central.PROGRESS).is_file()
-    assert central.train_encoder(settings(), tmp_path / "cut") == whole
-    for epoch in (0, 2, 4):
-        first, second = state(tmp_path / "whole", epoch), state(tmp_path / "cut", epoch)
-        assert first.keys() == second.keys()
-        assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(*(next(iter(state(tmp_path / "cut", e).values())) for e in (0, 4)))
-    written = [
-        json.loads((tmp_path / run / central.LOSSES).read_text()) for run in ("whole", "cut")
-    ]
-    assert written[0]["norms"] == written[1]["norms"] and [*written[0]["norms"]] == ["2", "4"]
+def images(folder: Path, side: str) -> list[bytes]:
+    return [image.tobytes() for image in np.load(folder / f"{side}.npz")["x"]]
 
 
-@pytest.mark.slow
-def test_killed__models_after_the_last_progress_are_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where there was none yet, and where it is of epoch 1 or of the last but one."""
-    central.train_encoder(settings(), tmp_path / "run")
-    rounds = tmp_path / "run" / "recording" / "rounds.jsonl"
-    whole = rounds.read_bytes()
-    monkeypatch.setattr(central, "PAUSE", 0.0)  # progress after every epoch
-    for cut in (0, 3, 9):
-        early = tmp_path / str(cut)
-        steps = iter(range(1000))
-        central.train_encoder(settings(), early, stop=lambda at=cut, n=steps: next(n) > at)
-        for file in early.glob(central.PROGRESS):
-            file.rename(tmp_path / "run" / central.PROGRESS)
-        central.train_encoder(settings(), tmp_path / "run")
-        assert rounds.read_bytes() == whole and whole.count(b"\n") == 3
-    (tmp_path / "run" / "config.yaml").unlink()  # written last of what a training begins with
-    central.train_encoder(settings(), tmp_path / "run")
-    assert rounds.read_bytes() == whole
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.slow
-def test_full_disk__one_line_and_the_same_bits_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = central.train_encoder(settings(), tmp_path / "whole")
-    monkeypatch.setattr(central, "PAUSE", 0.0)  # progress after every epoch
-    folder, file = tmp_path / "full", tmp_path / "settings.yaml"
-    file.write_text(dump(TREE))
-    with failing(folder, monkeypatch, central.PROGRESS, 5):
-        assert central.main([str(file), str(folder)]) == DISK_FAILED
-    line = f"cannot write '{folder / central.PROGRESS}': No space left on device"
-    assert capsys.readouterr().err == f"fedmia: the run failed: {line}: free some space there\n"
-    assert central.main([str(file), str(folder)]) == 0
-    assert json.loads((folder / central.LOSSES).read_text())["losses"] == whole
-    first, second = state(tmp_path / "whole", 4), state(folder, 4)
-    assert all(torch.equal(first[name], second[name]) for name in first)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Disk, Path]]:
+    """A table of norms made from nothing, the disk under it, and its encoder."""
+    out = tmp_path_factory.mktemp("table") / "OUT"
+    with pytest.MonkeyPatch.context() as patch, recorded(out, patch) as disk:
+        ran = papers("lpla-fig-4 --scale smoke --targets 1 --device cpu --quiet", out)
+        assert ran.code == 0, ran.err
+    (job,) = (out / "jobs").glob("encoder-*")
+    yield out, disk, job / "results"
 
 
-def test_full_disk__ends_the_jobs_and_what_was_begun_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = jobs.JobFolder(tmp_path / "OUT")
-    one = jobs.TableJob(jobs.ENCODER, {"data": {"name": "digits"}})
-
-    line = "fedmia: the run failed: cannot write 'x': No space"
-    ended = [sys.executable, "-c", f"import sys; print({line!r}); sys.exit({DISK_FAILED})"]
-    monkeypatch.setattr(folder, "start", lambda job: folder.path(job).mkdir() or ended)
-    with pytest.raises(DiskError, match="^cannot write 'x': No space$"), folder.locked():
-        run_jobs(folder.unfinished([one]), 1, Event(), True)
-    assert folder.path(one).is_dir() and folder.done(one) is None
-
-
-def test_finished_job__is_on_the_disk_before_it_is_called_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "OUT"
-    one = jobs.TableJob(jobs.ENCODER, {"data": {"name": "digits"}})
-    with recorded(root, monkeypatch) as disk:
-        folder = jobs.JobFolder(root)
-        with folder.locked():
-            folder.start(one)
-            results = folder.path(one) / "results" / "recording"
-            results.mkdir(parents=True)
-            (results / "x").write_text("y")
-            folder.finish(one, 1.0)
+def test_finished_job__is_on_the_disk_before_it_is_called_so(made: Any) -> None:
+    out, disk, encoder = made
+    job = encoder.parent.relative_to(out)
     for fate in (LOST, KEPT, DELETED):
-        done = [t for t in disk.states[fate] if t.get(f"jobs/{one.key}/{jobs.DONE}")]
-        assert done and all(t[f"jobs/{one.key}/results/recording/x"] == b"y" for t in done)
+        done = [t for t in disk.states[fate] if t.get(f"{job}/done.json")]
+        losses = (encoder / "losses.json").read_bytes()
+        assert done and all(t[f"{job}/results/losses.json"] == losses for t in done)
+        assert all(t[f"{job}/results/recording/rounds.jsonl"] for t in done)
 
 
-def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path) -> None:
-    members, others = central.draw_images(settings())
-    assert (len(members), len(others)) == (24, 40)
-    assert not set(members.digests()) & set(others.digests())
-    again, other_seed, more = (
-        central.draw_images(settings(**changed)) for changed in ({}, {"seed": 4}, {"members": 60})
-    )
-    assert np.array_equal(members.images, again[0].images)
-    assert set(members.digests()) != set(other_seed[0].digests())
-    assert np.array_equal(others.images, more[1].images)
-
-
-def test_settings__that_do_not_fit_are_refused() -> None:
-    for more, words in (
-        ({"members": 100}, "members 100: synthetic has 120 "),
-        ({"keep": [4]}, "4"),
-    ):
-        with pytest.raises(InputError, match=words):
-            central.draw_images(settings(**more))
-
-
-def test_norms__are_those_of_each_side_under_the_stored_models(tmp_path: Path) -> None:
-    central.train_encoder(settings(), tmp_path)
-    norms = json.loads((tmp_path / central.LOSSES).read_text())["norms"]
+def test_table__holds_the_norms_of_each_side_under_the_stored_models(made: Any) -> None:
+    out, _, encoder = made
+    table = json.loads((out / "tables" / "lpla-fig-4.json").read_text("utf-8"))
+    norms = json.loads((encoder / "losses.json").read_text("utf-8"))["norms"]
+    assert {*norms} == {"1", "2"}
     for epoch, sides in norms.items():
-        network = load(f"{tmp_path}@{epoch}")
-        for side, mean in zip(central.SIDES, sides, strict=True):
-            pixels = np.load(tmp_path / f"{side}.npz")["x"].transpose(0, 3, 1, 2)
+        network = load(f"{encoder}@{epoch}")
+        for side, mean, column in zip(SIDES, sides, ("members", "non-members"), strict=True):
+            pixels = np.load(encoder / f"{side}.npz")["x"].transpose(0, 3, 1, 2)
             with torch.no_grad():
                 out = network.method.encoder.features(torch.from_numpy(pixels) / 255, ["avgpool"])
             assert mean == pytest.approx(float(out["avgpool"].norm(dim=1).mean()), rel=1e-4)
-    assert norms["2"] != norms["4"] and norms["4"][0] != norms["4"][1]
+            assert numbers(table)[epoch, column] == mean
+    assert norms["1"] != norms["2"] and norms["2"][0] != norms["2"][1]
+    losses = json.loads((encoder / "losses.json").read_text("utf-8"))["losses"]
+    assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
+
+
+def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path) -> None:
+    one = trained(tmp_path / "one", epochs=1, keep=[])
+    other, more = (
+        trained(tmp_path / name, epochs=1, keep=[], **changed)
+        for name, changed in (("other", {"seed": 4}), ("more", {"members": 60}))
+    )
+    members, others = (images(one, side) for side in SIDES)
+    assert (len(members), len(others)) == (24, 40) == (len({*members}), len({*others}))
+    assert not {*members} & {*others}
+    assert {*members} != {*images(other, "members")}
+    assert others == images(more, "nonmembers") and len(images(more, "members")) == 60
+    assert (load(str(one)).channels, load(str(one)).size) == (3, 16)
+
+
+def test_interrupted_training__ends_in_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the first progress, after it, and with models that are stored already."""
+    whole = trained(tmp_path / "whole")
+    for last in (2, 5, 7):
+        cut = tmp_path / f"cut-{last}"
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            slow_clock(patch, last)
+            train(cut)
+        assert not (cut / "losses.json").exists()
+        assert (cut / "progress.safetensors").is_file() == (last > 2)
+        trained(cut)
+        assert not (cut / "progress.safetensors").exists()
+        for epoch in (0, 2, 4):
+            assert equal(state(whole, epoch), state(cut, epoch)), (last, epoch)
+        for key in ("losses", "norms"):
+            one, other = (json.loads((f / "losses.json").read_text())[key] for f in (whole, cut))
+            assert one == other, key
+        rounds = [(f / "recording" / "rounds.jsonl").read_bytes() for f in (whole, cut)]
+        assert rounds[0] == rounds[1] and rounds[0].count(b"\n") == 3
+    assert not equal(state(whole, 0), state(whole, 4))
+
+
+def test_full_disk__one_line_and_the_same_bits_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = trained(tmp_path / "whole"), tmp_path / "full"
+    with monkeypatch.context() as patch, failing(folder, patch, "progress.safetensors", 2):
+        slow_clock(patch)
+        code, said = train(folder)
+    line = f"cannot write '{folder}/progress.safetensors': No space left on device"
+    assert code == 74
+    assert said == f"fedmia: the run failed: {line}: free some space there\n"
+    trained(folder)
+    assert equal(state(whole, 4), state(folder, 4))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"members": 100}, "members 100: synthetic has 120 images"), ({"keep": [4]}, "4")],
+)
+def test_settings__that_do_not_fit_are_refused(changed: Any, said: str, tmp_path: Path) -> None:
+    code, line = train(tmp_path / "run", **changed)
+    assert code == 2 and line.count("\n") == 1 and said in line.replace(" (--members)", "")
+
+
+def test_job_whose_disk_fails__ends_the_command_and_what_was_begun_stays(tmp_path: Path) -> None:
+    """A job that was begun goes on; one whose folder cannot be written ends all with 74."""
+    line = "lpla-fig-4 --scale smoke --targets 1 --device cpu --quiet"
+    assert papers(f"{line} --minutes 1e-9", tmp_path).code == 130
+    (job,) = (tmp_path / "jobs").glob("encoder-*")
+    (job / "results").write_text("no folder")
+    ran = papers(line, tmp_path)
+    assert ran.code == 74 and "cannot write" in ran.err and ran.err.count("fedmia: ") == 1
+    assert not (job / "done.json").exists() and (job / "results").read_text() == "no folder"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["smallnet", "vit-tiny"])
 def test_folder__opens_as_an_encoder(tmp_path: Path, model: str) -> None:
     """A ViT has no convolution that tells its channels."""
-    config = settings(model={"name": model}, ssl="simclr", epochs=1, keep=[])
-    central.train_encoder(config, tmp_path / "encoder")
-    loaded = load(str(tmp_path / "encoder"))
+    own = trained(tmp_path / "run", model={"name": model}, ssl="simclr", epochs=1, keep=[])
+    loaded = load(str(own))
     assert (loaded.channels, loaded.size, loaded.weights.round) == (3, 16, 1)
 
 
 @pytest.mark.slow
 def test_training__imports_neither_flower_nor_ray() -> None:
     code = (
-        "import sys, papers.central, papers.run\n"
+        "import sys, research.papers.central, research.papers.run\n"
         "print([m for m in ('flwr', 'ray', 'opacus') if m in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

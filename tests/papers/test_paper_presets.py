@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.report.figures import draw
-from fedmia.settings.commands.experiment import Experiment
-from papers.federated.view import CAPTIONS
+from tests.commands import fedmia
+from tests.papers.finished import papers
 
 DATA = ("cifar10", "cifar100", "svhn")
 
 
-def preset(name: str) -> Experiment:
-    settings: Experiment = parse(
-        SIMULATE, ["--config", f"papers/federated-contrastive-{name}"]
-    ).settings
-    return settings
+def preset(name: str) -> Any:
+    return parse(SIMULATE, ["--config", f"papers/federated-contrastive-{name}"]).settings
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -46,14 +42,8 @@ def test_preset__and_its_twin_have_the_papers_structure(data: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif("FEDMIA_DATA" not in os.environ, reason="FEDMIA_DATA is not set")
-def test_small_twin__gives_the_papers_tables_and_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedmia import simulate
-    from papers.__main__ import main as papers
-
-    file = Path(os.environ["FEDMIA_DATA"], "cifar10-test.parquet")
-    run = tmp_path / "RUN"
+def test_small_twin__gives_the_papers_tables_and_figures(tmp_path: Path) -> None:
+    file, run = Path(os.environ["FEDMIA_DATA"], "cifar10-test.parquet"), tmp_path / "RUN"
     flags = (
         f"--config papers/federated-contrastive-cifar10-small --dataset 'parquet:{file}' --device "
         "cpu --data.limit 400 --split.members 60 --split.nonmembers 80 --split.known 16 "
@@ -62,13 +52,10 @@ def test_small_twin__gives_the_papers_tables_and_figures(
         "--attack.combined.views 4 --attack.ascent-static.steps 2 --attack.ascent-static.lr 0.01 "
         "--quiet"
     )
-    with monkeypatch.context() as patch:  # the run's own figures are tested elsewhere
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        assert simulate.main([*shlex.split(flags), "--out", str(run)]) == 0
-    assert papers(["run", str(run), "--quiet"]) == 0
-    assert {p.stem for p in (run / "paper").glob("*.png")} == set(CAPTIONS)
+    report = fedmia(f"simulate {flags}", run).report
+    assert papers(f"run {run} --quiet").code == 0
+    assert {p.stem for p in (run / "paper").glob("*.png")} == {f"fig-{i}" for i in range(5, 14)}
     content = json.loads((run / "paper" / "tables.json").read_text(encoding="utf-8"))
-    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     similarity = next(a for a in report["attacks"] if a["name"] == "similarity")
     assert content["table_2"] == {key: similarity[key] for key in content["table_2"]}
     assert content["data"] == "cifar10-test" and content["round"] == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from papers.listing import read_files
+from tests.papers.plans import FILES
 
 # What each paper prints, read off its pages one by one; lettered where the text names the panels.
 # Words that stand alone are results without a number: a place or a reason must have them.
@@ -72,7 +72,7 @@ def test_every_table_and_figure__is_an_entry_or_left_out(paper: str) -> None:
     numbered = [one for one in printed if labels(one)]
     for kind, count in zip(("Table", "Fig"), COUNTS[paper], strict=True):
         assert len({re.sub("[ab]$", "", one) for one in numbered if one.startswith(kind)}) == count
-    file = read_files()[paper]
+    file = FILES[paper]
     texts = [*(entry["place"] for entry in file["entries"].values()), *file["left_out"]]
     named = set().union(*map(labels, texts))
     assert not [one for one in numbered if not covers(named, one)]
@@ -91,6 +91,6 @@ def test_page__says_what_is_claimed_done_held_and_why(paper: str) -> None:
     heads = re.findall(r"^## (.*)$", page, re.M)
     assert tuple(head for head in heads if head in SECTIONS) == SECTIONS
     words = [line for line in page.splitlines() if line and not line.startswith(("|", "<!--"))]
-    assert len(words) <= 70 and f"python -m papers {paper} --scale small" in page
-    assert f"`papers/tables/{paper}.yaml`" in page
+    assert len(words) <= 70 and f"python -m research.papers {paper} --scale small" in page
+    assert f"`research/papers/tables/{paper}.yaml`" in page
     assert f"]({paper}.md)" in (pages / "index.md").read_text(encoding="utf-8")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmia.data.cast import Cast
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.federation.utility import Probes
 from fedmia.partitions.split import SplitOptions, make_split
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
+from tests.small_runs import ran, simulate
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 3, 4, 4), dtype=np.uint8)
 DATA = ImageSet(PIXELS, np.zeros(60, dtype=np.int64), "photos", UNLABELLED)
@@ -34,12 +33,16 @@ def test_partitions__by_classes_refuse_images_without(name: str) -> None:
         assert len(make_split(DATA, SIZES, law, 4, 0, False, 0).parts) == 4
 
 
-def test_probes__of_one_class_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes__of_one_class_do_not_run(tmp_path: Path) -> None:
     """But a model that diverged is found all the same."""
-    nothing: Any = None  # the model is not asked
-    probes, asked = Probes(nothing, Cast((DATA, DATA), {})), list[Any]()
-    monkeypatch.setattr(Probes, "features", lambda self, state: asked.append(state))
-    assert probes.knn({}) is None and asked == [{}]
-    assert {n: (p.value, p.n) for n, p in probes.both({}).items()} == {
-        "knn": (None, 0), "linear": (None, 0)
-    }  # fmt: skip
+    np.savez(tmp_path / "photos.npz", x=np.tile(PIXELS, (1, 1, 2, 2)).transpose(0, 2, 3, 1))
+    flags = (
+        f"--dataset npz:{tmp_path / 'photos.npz'} --clients 2 --rounds 1 --attacks none --quiet "
+        "--split.members 20 --split.known 4 --split.nonmembers 10 --split.test 8 --device cpu "
+        "--partition iid --model.width 2 "
+    )
+    report = ran(flags, tmp_path / "RUN")
+    utility = report["utility"]
+    assert (utility["knn"], utility["linear"]) == (None, None)
+    assert [row["knn"] for row in report["rounds"]] == [None]
+    assert simulate(f"{flags}--train.lr 1e30", tmp_path / "OTHER") == 1

@@ -1,7 +1,7 @@
 """What other people met in public, tried here: what was drawn of a list.
 
-Each test names its thread. `benchmarks/plans/public_reports.yaml` says what it must show and what
-it showed at first sight.
+Each test names its thread. `research/measurements/plans/public_reports.yaml` says what it must show
+and what it showed at first sight.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import fedmia
-from fedmia.api import view
+from fedmia import view
 from fedmia.data.base import Request
 from fedmia.encoders.base import LoadOptions, load
 from fedmia.encoders.memory import load_module
 from fedmia.report.words.notes import sentences
-from fedmia.runtime.progress import Display
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from fedmia.ssl.train import running_statistics
+from tests.small_runs import WATCHED, in_round
 
 ROOT = Path(__file__).resolve().parents[2]
 Capture = pytest.CaptureFixture[str]
@@ -104,7 +105,9 @@ def refusal(arguments: str, capsys: Capture) -> str:
 
 
 def test_drawn__have_a_test_and_a_result() -> None:
-    text = (ROOT / "benchmarks" / "plans" / "public_reports.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "research" / "measurements" / "plans" / "public_reports.yaml").read_text(
+        encoding="utf-8"
+    )
     plan = yaml.safe_load(text)
     drawn = [report for report in plan["reports"] if report["id"] in plan["drawn"]]
     assert set(plan["results"]) == set(plan["drawn"]) and len(drawn) == 20
@@ -415,26 +418,22 @@ def test_interrupt_workers(command: str, until: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_slurm_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_slurm_term(tmp_path: Path, capsys: Capture) -> None:
     """Lightning-AI/pytorch-lightning/issues/1455: a cluster ends a job by SIGTERM, or by SIGUSR1
     before that: after two rounds by the one, and after three, resumed, by the other."""
     out = tmp_path / "RUN"
-    flags = f"simulate {SMALL}".replace("--rounds 1", "--rounds 4").split()
+    flags = f"simulate {SMALL} {WATCHED}".replace("--rounds 1", "--rounds 4").split()
     assert main([*flags, "--out", str(tmp_path / "WHOLE")]) == 0
-    signals, shown = {2: signal.SIGTERM, 3: signal.SIGUSR1}, Display.round
-    before = {number: signal.getsignal(number) for number in signals.values()}
-
-    def end(self: Display, branch: str, round: int, *rest: Any) -> None:
-        shown(self, branch, round, *rest)
-        if round in signals:
-            os.kill(os.getpid(), signals.pop(round))
-
-    monkeypatch.setattr(Display, "round", end)
-    resume = ["simulate", "--resume", str(out), "--quiet"]
-    for arguments in ([*flags, "--out", str(out)], resume):
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)}
+    resume = ["simulate", "--resume", str(out), "--trust-plugins", "--quiet"]
+    for round, sent, arguments in (
+        (2, signal.SIGTERM, [*flags, "--out", str(out)]),
+        (3, signal.SIGUSR1, resume),
+    ):
+        in_round("main", round, partial(os.kill, os.getpid(), sent))
         assert main(arguments) == 130
         assert f"--resume {out}" in capsys.readouterr().err
-    assert main(resume) == 0 and not signals
+    assert main(resume) == 0
     assert before == {number: signal.getsignal(number) for number in before}
     whole, resumed = (json.loads((path / "report.json").read_text())
                       for path in (tmp_path / "WHOLE", out))  # fmt: skip

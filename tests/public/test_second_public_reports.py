@@ -1,5 +1,8 @@
-"""A second draw of what other people met in public: `benchmarks/plans/public_reports_second.yaml`
-says what each must show, and what it showed at first sight. Each test names its thread."""
+"""A second draw of what other people met in public; each test names its thread.
+
+`research/measurements/plans/public_reports_second.yaml` says what each must show, and what it
+showed at first sight.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +22,12 @@ import yaml
 from PIL import Image
 from torch import nn
 
-from clients.honest import Honest
 from fedmia.data.base import Request
+from fedmia.defenses.base import Defense, Metrics
 from fedmia.encoders.base import load
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
+from fedmia.ssl.train import Job
 from tests.public.test_public_reports import (
     ROOT,
     SMALL,
@@ -35,7 +40,7 @@ from tests.public.test_public_reports import (
     write_folder,
 )
 
-PLAN = ROOT / "benchmarks" / "plans" / "public_reports_second.yaml"
+PLAN = ROOT / "research" / "measurements" / "plans" / "public_reports_second.yaml"
 
 
 def test_drawn__have_a_test_and_a_result() -> None:
@@ -209,21 +214,16 @@ def test_onnx_rank(tmp_path: Path, capsys: Capture) -> None:
 # Lists and settings
 
 
-def test_byte_order_mark_alone(tmp_path: Path) -> None:
+def test_byte_order_mark_alone(tmp_path: Path, capsys: Capture) -> None:
     """wireservice/csvkit/issues/662: a byte order mark before the first column's name."""
-    from fedmia.evaluation.audits.imagetable import read_image_table
-
-    class Two(list[int]):
-        files: tuple[()] = ()
-
-    path = tmp_path / "owners.csv"
-    path.write_text("image,client\n0,3\n1,4\n", encoding="utf-8-sig")
-    sets: Any = {"members": Two([0, 1])}
-    table = read_image_table("owners", path, "client", sets, str.isdecimal)
-    assert table == {"members": ["3", "4"]}
-    path.write_text("client\n3\n4\n", encoding="utf-8-sig")
-    with pytest.raises(InputError, match="must begin with the line image,client$"):
-        read_image_table("owners", path, "client", sets, str.isdecimal)
+    path = tmp_path / "groups.csv"
+    audit = "audit --encoder tests.auditing.brought:grey --members digits --nonmembers digits"
+    for text, said in (
+        ("side,image,subject\nmembers,0,3\n", "members have no subject (the first: image 1)"),
+        ("image,subject\n0,3\n", "must begin with the line side,image,subject"),
+    ):
+        path.write_text(text, encoding="utf-8-sig")
+        assert said in refusal(f"{audit} --groups {path}", capsys)
 
 
 def test_exponent_in_a_range(tmp_path: Path, capsys: Capture) -> None:
@@ -265,22 +265,24 @@ def test_folder_of_root(
 # Federations and studies
 
 
-def test_failures_without_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """flwrlabs/flower/issues/1400: failures are counted, and no error is shown."""
-    work = Honest.work
+@dataclass(frozen=True)
+class Unreadable(Defense):
+    """Fails in its client's second round."""
 
-    def spoiled(self: Honest, client_round: Any) -> Any:
-        if (client_round.task.client, client_round.task.round) == (2, 2):
+    def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
+        memory["rounds"] = memory.get("rounds", 0) + 1
+        if memory["rounds"] == 2:
             raise RuntimeError("cannot read scan 17")
-        return work(self, client_round)
+        return super().train(job, memory)
 
-    monkeypatch.setattr(Honest, "work", spoiled)
+
+def test_failures_without_cause(tmp_path: Path, capsys: Capture) -> None:
+    """flwrlabs/flower/issues/1400: failures are counted, and no error is shown."""
     out = tmp_path / "RUN"
     flags = f"simulate {SMALL} --on-failure drop".replace("clients 2", "clients 4").replace(
         "rounds 1", "rounds 3"
     )
+    flags += f" --defense {__name__}:Unreadable --defended-clients 2"
     assert main([*flags.split(), "--out", str(out)]) == 0
     err = capsys.readouterr().err
     assert "client 2" in err and "round 2" in err and "cannot read scan 17" in err

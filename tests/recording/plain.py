@@ -10,8 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-
-from fedmia.flower_internals import set_identity
+from flwr.supercore.task_identity import TaskIdentity
 
 NODES = (907, 11, 5003, 402, 77)  # ids of nodes are any numbers
 
@@ -44,13 +43,13 @@ def make_app(*mods: Any) -> ClientApp:
 
 
 class PlainGrid(Grid):
-    """Five nodes, or the first so many, of which the last holds partition 0; the app's settings."""
+    """Five nodes, or so many, of which the last holds partition 0; the app's settings."""
 
     def __init__(
         self, app: Callable[[Message, Context], Message], nodes: int = len(NODES), **config: Any
     ) -> None:
-        self._nodes, self._config = NODES[:nodes], config
-        set_identity(1)
+        self._nodes, self._config = (*NODES, *range(9000, 9000 + nodes))[:nodes], config
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's runners
         self._app, self._replies = app, dict[str, Message]()
 
     def set_run(self, run: Any) -> None: ...

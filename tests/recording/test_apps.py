@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,8 @@ import pytest
 import torch
 from flwr.app import Context, RecordDict
 
-from fedmia.audit import main as audit
 from fedmia.recording import Recording
+from tests.commands import fedmia
 from tests.flower.deployed import ROOT, Deployment
 from tests.recording import legacy
 from tests.recording.apps.my_app.task import Net, write_images
@@ -40,9 +39,7 @@ def audited(app: Path, members: str, others: str) -> dict[str, Any]:
     """The report of an audit of the app's recording."""
     out = app / f"AUDIT-{members}"
     sides = f"--members npz:{app / members}.npz --nonmembers npz:{app / others}.npz"
-    assert audit(f"--federation {app / 'REC'} {sides} --out {out} {FLAGS}".split()) == 0
-    report: dict[str, Any] = json.loads((out / "report.json").read_text())
-    return report
+    return fedmia(f"audit --federation {app / 'REC'} {sides} {FLAGS}", out).report
 
 
 def judge_leakage(app: Path) -> None:
@@ -94,20 +91,18 @@ def test_apps__leak_where_it_is_planted_and_nowhere_else(server: str, tmp_path: 
     judge_leakage(tmp_path)
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=40)
 def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
         flower.simulate()
-        for server in ("fedavg", "loop"):
-            run(flower, server, "local")
+        run(flower, "loop", "local")
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=40)
 def test_apps__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
         flower.deploy()
-        for server in ("fedavg", "loop"):
-            run(flower, server, "deploy")
+        run(flower, "fedavg", "deploy")
 
 
 @pytest.mark.slow(seconds=30)

@@ -2,67 +2,57 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
-import shlex
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE
-from fedmia.data.cast import SCORED, Cast
-from fedmia.data.images import ImageSet
-from fedmia.evaluation.audits.prepare import images_for
-from fedmia.federation.plan import make_plan
-from fedmia.flower.private import plan_server
-from fedmia.recording.cast import read_cast, write_cast
-from fedmia.recording.format import CAST, CAST_ABOUT, HEADER, Header, json_schema
-from fedmia.recording.writer import RecordingWriter
-from fedmia.runs import open_run
-from fedmia.settings.commands.audit import Audit
-from fedmia.settings.errors import InputError
-from fedmia.settings.tree import from_tree
-from fedmia.storage.snapshot import read_tensors, write_tensors
+import fedmia
+from fedmia.data.cast import Cast
+from fedmia.recording import RecordingWriter
+from fedmia.recording.format import CAST, CAST_ABOUT, HEADER, json_schema
+from tests import commands
 from tests.bank import Bank
 
-FLAGS = (
-    "--dataset synthetic --data.images 200 --data.pixels 8 --clients 4 --split.members 24 "
-    "--split.nonmembers 30 --split.known 5 --split.test 12 --split.public 4 --attacker passive "
-)
-SOURCES = {
-    "all roles": FLAGS + "--federation.placebo true",
-    "no attacker": FLAGS.replace("passive", "none") + "--federation.placebo false",
-    "server": FLAGS.replace("passive", "server"),
-    "few are scored": FLAGS + "--split.scored 8",
-}
 ARRAYS = "parts", "placebo_parts"
 NUMBERS = "malicious", "received", "duplicates_removed", "distinct"
+SIMILARITY = "--attacks similarity --attack.similarity.views 4 --device cpu --threads 1 --quiet "
 
 
-def cast_by(flags: str) -> Cast:
-    return make_plan(parse(SIMULATE, shlex.split(flags)).settings).cast
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors of a file, and what is said about them."""
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, json.loads(file.metadata()["about"])
 
 
-def head(folder: Path, digest: str = "") -> Path:
-    """Say the SHA-256 of the cast in `recording.json`."""
-    (folder / HEADER).write_text(json.dumps(asdict(Header(cast=digest))))
+def write_file(path: Path, tensors: dict[str, Any], about: dict[str, Any]) -> None:
+    save_file(tensors, path, {"about": json.dumps(about)})
+
+
+def sign(recording: Path, field: str, name: str) -> None:
+    """Have `recording.json` name the file that is there by now."""
+    header = json.loads((recording / HEADER).read_text())
+    header[field] = hashlib.sha256((recording / name).read_bytes()).hexdigest()
+    (recording / HEADER).write_text(json.dumps(header))
+
+
+@pytest.fixture
+def run(bank: Bank, tmp_path: Path) -> Path:
+    """A copy of a run that can be changed."""
+    folder = tmp_path / "RUN"
+    shutil.copytree(bank.run("server"), folder, ignore=shutil.ignore_patterns("figures"))
     return folder
-
-
-def record(folder: Path, cast: Cast) -> Path:
-    """A recording with a cast and nothing else."""
-    folder.mkdir()
-    return head(folder, write_cast(folder, cast))
-
-
-def read(folder: Path, data: ImageSet) -> Cast:
-    return read_cast(folder, lambda: data, Path("RUN"), "look elsewhere")
 
 
 def same(one: Cast, other: Cast) -> None:
@@ -72,7 +62,6 @@ def same(one: Cast, other: Cast) -> None:
     for name in NUMBERS:
         assert getattr(one, name) == getattr(other, name), name
     for role in {*one.roles, *other.roles}:
-        assert one.ids(role).dtype == other.ids(role).dtype == np.int64
         assert one.ids(role).tolist() == other.ids(role).tolist(), role
         assert torch.equal(one.pixels(role), other.pixels(role)), role
         assert one.classes(role).tolist() == other.classes(role).tolist(), role
@@ -81,27 +70,73 @@ def same(one: Cast, other: Cast) -> None:
     assert one.counts() == other.counts()
 
 
-@pytest.mark.parametrize("flags", SOURCES.values(), ids=SOURCES)
-def test_cast__comes_back_as_it_was(tmp_path: Path, flags: str) -> None:
-    cast = cast_by(flags)
-    same(read(record(tmp_path / "REC", cast), cast.data), cast)
+def test_cast__of_a_run_is_that_of_its_scores_and_counts(bank: Bank) -> None:
+    """What the recording says is who scores.csv and the report say that they are."""
+    for name in ("server", "attacked", "central"):
+        folder = bank.run(name)
+        cast, report = (
+            fedmia.open_run(folder).images,
+            json.loads((folder / "report.json").read_text()),
+        )
+        with (folder / "scores.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        for truth, side in (("1", "members"), ("0", "nonmembers")):
+            mine = [row for row in rows if row["truth"] == truth]
+            ids = [int(row["image"]) for row in mine]
+            assert sorted(ids) == sorted(cast.ids(f"scored_{side}").tolist())
+            assert [int(row["label"]) for row in mine] == cast.data.labels[ids].tolist()
+            for row in mine if side == "members" else ():
+                assert int(row["image"]) in cast.parts[int(row["client"])]
+        counts = cast.counts()
+        assert {n: report["split"][n] for n in counts} == counts
+        honest = report["clients"]
+        assert [row["size"] for row in honest] == [len(part) for part in cast.parts[: len(honest)]]
+        assert (folder / "recording" / CAST).stat().st_mode & 0o777 == 0o600
 
 
-def test_cast__of_owned_images_tells_whose_they_are(tmp_path: Path) -> None:
-    """Those with a role: of no other does a reader ask."""
-    cast = cast_by(FLAGS)
-    whose = np.arange(len(cast.data)) % 3 - 1
-    other = read(record(tmp_path / "REC", replace(cast, whose=whose)), cast.data)
-    assert other.whose is not None
-    assert other.whose[cast.used].tolist() == whose[cast.used].tolist()
+def dealt(data: Any, **more: Any) -> Cast:
+    """A cast of three clients, of which the last is the attacker's; no two of its numbers alike."""
+    order = np.random.default_rng(3).permutation(len(data))[:60].astype(np.int64)
+    names = ["known_members", "scored_members", "known_nonmembers", "scored_nonmembers",
+             "test_fit", "test_eval", "public"]  # fmt: skip
+    cuts = np.split(order[:49], np.cumsum([5, 9, 6, 11, 7, 8]))
+    roles = dict(zip(names, cuts, strict=True))
+    own, beside = np.sort(np.concatenate(cuts[:2])), np.sort(order[49:52])
+    parts = (np.sort(own[:8]), np.sort(np.append(own[8:], beside)), np.sort(order[52:56]))
+    usual = {"malicious": 1, "received": frozenset({0, 2}), "duplicates_removed": 4, "distinct": 9}
+    return Cast.of_run(data, roles, parts=parts, **{**usual, **more})
 
 
-def test_cast__is_its_owners_alone_and_holds_what_the_schema_says(tmp_path: Path) -> None:
-    cast = cast_by(FLAGS)
-    path = record(tmp_path / "REC", cast) / CAST
-    assert path.stat().st_mode & 0o777 == 0o600
-    table, about = read_tensors(path)
-    assert about.keys() == CAST_ABOUT.keys() == json_schema()["$defs"]["cast"]["properties"].keys()
+@pytest.mark.parametrize(
+    "kind", ["usual", "nobody attacks", "placebo", "few are scored", "owned", "rewound"]
+)
+def test_cast__comes_back_as_it_was(kind: str, run: Path) -> None:
+    data = fedmia.open_run(run).images.data
+    cast = dealt(data)
+    if kind == "nobody attacks":
+        cast = dealt(data, malicious=0, received=frozenset())
+    if kind == "placebo":
+        spare = np.setdiff1d(np.arange(len(data)), cast.used)
+        cast = replace(cast, placebo_parts=(spare[:3], spare[3:7]))
+    if kind == "few are scored":  # the others are trained on
+        few = {**cast.roles, "scored_members": cast.ids("scored_members")[:2]}
+        cast = Cast.of_run(data, few, cast.parts, 1, received=frozenset())
+    if kind == "owned":
+        cast = replace(cast, whose=np.arange(len(data)) % 3 - 1)
+    shutil.rmtree(run / "recording")
+    (run / "scores.csv").unlink()  # of those that were scored
+    writer = RecordingWriter(run / "recording", cast=cast)
+    writer.save("main", 0, {"w": torch.zeros(1)})
+    if kind == "rewound":
+        writer.rewind(0)
+    again = fedmia.open_run(run).images
+    same(again, cast)
+    if kind == "owned":  # of no image without a role does a reader ask
+        assert again.whose is not None and cast.whose is not None
+        assert again.whose[cast.used].tolist() == cast.whose[cast.used].tolist()
+    table, about = read_file(run / "recording" / CAST)
+    schema = json_schema()["$defs"]["cast"]["properties"]
+    assert about.keys() == CAST_ABOUT.keys() == schema.keys()
     assert len(table["id"]) == len(np.unique(table["id"])) == len(cast.used)
 
 
@@ -114,7 +149,7 @@ def swap(table: dict[str, Any], about: dict[str, Any]) -> None:
 
 
 def shift(table: dict[str, Any], about: dict[str, Any]) -> None:
-    """Each id is that of another image."""
+    """Each id is that of another image: as if one of the source had changed."""
     table["id"][:] = table["id"].roll(1)
 
 
@@ -128,80 +163,65 @@ def text(table: dict[str, Any], about: dict[str, Any]) -> None:
     about["clients"] = "4"
 
 
-@pytest.mark.parametrize("change", [swap, shift, outside, text])
-def test_cast__another_file_than_was_recorded_is_refused(
-    tmp_path: Path, change: Callable[..., None]
-) -> None:
-    cast = cast_by(FLAGS)
-    folder = record(tmp_path / "REC", cast)
-    table, about = read_tensors(folder / CAST)
+def pixel(table: dict[str, Any], about: dict[str, Any]) -> None:
+    """One image had another pixel when it was trained on."""
+    table["digest"][-1, 0] ^= 1
+
+
+@pytest.mark.parametrize("change", [swap, shift, outside, text, pixel])
+def test_cast__another_than_was_recorded_is_refused(run: Path, change: Callable[..., None]) -> None:
+    file = run / "recording" / CAST
+    table, about = read_file(file)
     change(table, about)
-    write_tensors(table, folder / CAST, about)
-    with pytest.raises(InputError, match="not the file that was recorded"):
-        read(folder, cast.data)
-    head(
-        folder, hashlib.sha256((folder / CAST).read_bytes()).hexdigest()
-    )  # and with a header that fits
+    write_file(file, table, about)
+    line = f"audit --encoder {run} {SIMILARITY}"
+    refused = commands.fedmia(line)
+    assert refused.code == 2 and "is not the file that was recorded" in refused.err
+    sign(run / "recording", "cast", CAST)  # and with a header that fits
+    refused = commands.fedmia(line)
     forged = change in (swap, text)
-    what = "holds no cast" if forged else "no longer holds the images that 'RUN' was tr"
-    with pytest.raises(InputError, match=what):
-        read(folder, cast.data)
+    what = "holds no cast" if forged else f"no longer holds the images that '{run}' was trained on"
+    assert refused.code == 2 and what in refused.err and refused.err.count("\n") == 1
+    (run / "recording" / HEADER).write_text('{"format": 1}')
+    refused = commands.fedmia(line)
+    assert refused.code == 2 and f"(no {CAST})" in refused.err
 
 
-@pytest.mark.parametrize("role", ["scored_members", "test_fit", "public"])
-def test_cast__a_changed_image_of_the_source_is_refused(tmp_path: Path, role: str) -> None:
-    cast = cast_by(FLAGS)
-    folder, images = record(tmp_path / "REC", cast), cast.data.images.copy()
-    images[cast.ids(role)[0], 0, 0, 0] ^= 1
-    with pytest.raises(InputError, match="no longer holds the images that 'RUN' was trained on"):
-        read(folder, replace(cast.data, images=images))
-    images = cast.data.images.copy()
-    images[np.setdiff1d(np.arange(len(images)), cast.used)] ^= 1  # of no role
-    same(read(folder, replace(cast.data, images=images)), cast)
-    with pytest.raises(InputError, match="no longer holds"):
-        read(folder, cast.data.take(np.arange(50)))
-
-
-def test_cast__of_another_apps_recording_is_missed(tmp_path: Path) -> None:
-    (tmp_path / "REC").mkdir()
-    head(tmp_path / "REC")
-    with pytest.raises(InputError, match=f"no {CAST}.: look elsewhere"):
-        read(tmp_path / "REC", cast_by(FLAGS).data)
-
-
-def test_cast__of_private_nodes_is_not_written_and_a_rewind_keeps_one(
-    tmp_path: Path,
+def test_images__of_clients_that_a_run_dropped_are_left_out_and_of_retried_ones_stay(
+    run: Path,
 ) -> None:
-    cast = cast_by(FLAGS)
-    server = plan_server(parse(SIMULATE, shlex.split(FLAGS)).settings, 3, 8).cast
-    weights = {"w": torch.zeros(1)}
-    for name, one in (("SERVER", server), ("RUN", cast)):
-        recording = RecordingWriter(tmp_path / name, cast=one)
-        recording.save("main", 0, weights)
-        recording.rewind(0)
-        assert (tmp_path / name / CAST).exists() is (one is cast)
-        header = json.loads((tmp_path / name / HEADER).read_text())
-        assert bool(header.get("cast")) is (one is cast)
-    same(read(tmp_path / "RUN", cast.data), cast)
+    """In the audit's counts and scores; nobody else is lost."""
+    report = json.loads((run / "report.json").read_text())
+    every = [("retried", 0), ("dropped", 1), ("left out", 2), ("dropped", 1), ("retried", 1)]
+    report["faults"] = [
+        {"branch": "main", "round": 2, "client": client, "reason": "no memory", "action": action}
+        for action, client in every
+    ]
+    (run / "report.json").write_text(json.dumps(report))
+    with (run / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    mine = [row for row in rows if row["truth"] == "1"]
+    left = {int(row["image"]) for row in mine if row["client"] != "1"}
+    assert {row["client"] for row in mine} == {"0", "1", "2", "3"}
+    audited = commands.fedmia(f"audit --encoder {run} {SIMILARITY}", run.with_name("A"))
+    (row,), split = audited.report["attacks"], audited.report["split"]
+    assert row["n_members"] == split["scored_members"] == len(left) < len(mine)
+    assert row["n_nonmembers"] == len(rows) - len(mine)
+    with (run.with_name("A") / "scores.csv").open() as file:
+        scored = {int(row["image"]) for row in csv.DictReader(file) if row["truth"] == "1"}
+    assert scored == left
 
 
-def test_run__records_its_cast_and_an_audit_reads_it(bank: Bank) -> None:
-    flags = FLAGS.replace("--split.public 4 ", "") + (
-        "--rounds 1 --train.local_epochs 1 --model.width 4 --ssl.dim 8 --attacks similarity "
-        "--attack.similarity.views 2 --federation.placebo true"
-    )
-    run, cast = bank.run(flags), cast_by(flags)
-    any_encoder: Any = None  # it is not asked for its size
-    assert (run / "recording" / CAST).stat().st_mode & 0o777 == 0o600
-    images = open_run(run).images
-    same(images.only({role: np.argsort(images.ids(role)) for role in SCORED}), cast)
-    audit = images_for(from_tree(Audit, {"encoder": str(run), "shadows": 1}), any_encoder)
-    assert audit.own is None and audit.labels.of(audit.attacked()).tolist()
-    for role in ("scored_members", "known_members", "known_nonmembers"):
-        assert sorted(audit.ids(role)) == sorted(cast.ids(role))
-    spare = {*cast.ids("scored_nonmembers")}.union(*map(set, cast.placebo_parts))
-    assert {*audit.ids("spare")} == spare - {*audit.ids("scored_nonmembers")}
-    of_rounds = from_tree(Audit, {"encoder": str(run), "federation": str(run / "recording")})
-    own = images_for(of_rounds, any_encoder).own
-    assert own is not None and torch.equal(own, cast.client_images(3))
-    assert images_for(of_rounds, any_encoder).received == cast.received == {0}
+def test_audit__of_a_run_scores_the_images_that_the_run_scored(bank: Bank, tmp_path: Path) -> None:
+    """To the bit, by its recording or by its folder; client 3's images are the attacker's."""
+    ran = json.loads((bank.run("central") / "report.json").read_text())
+    audited = json.loads((bank.run("audited") / "report.json").read_text())
+    for one, other in zip(ran["attacks"], audited["attacks"], strict=True):
+        for name in ("name", "auc", "low", "high", "n_members", "n_nonmembers", "tpr"):
+            assert one.get(name) == other.get(name), name
+    line = f"audit --encoder {bank.run('central')} {SIMILARITY}"
+    whole = commands.fedmia(line, tmp_path / "A").report
+    assert whole["attacks"][0]["auc"] == ran["attacks"][0]["auc"]
+    assert {n: ran["split"][n] for n in ("known_members", "scored_nonmembers")} == {
+        n: whole["split"][n] for n in ("known_members", "scored_nonmembers")
+    }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,8 @@ from flwr.serverapp.strategy import (
     Krum,
 )
 
-from fedmia.flower.messages import ROSTER
-from fedmia.flower.record import record, roster
-from fedmia.recording import Recording, files
+from fedmia.flower import record, roster
+from fedmia.recording import Recording
 from fedmia.settings.errors import InputError
 from tests.pages.reading import block
 from tests.recording import legacy
@@ -72,6 +74,33 @@ def test_record__changes_nothing_and_keeps_every_model_and_update(
     assert (
         line.cohort == [0, 1, 2, 3, 4] and line.examples[4] == 50 and line.metrics[0]["loss"] == 0.5
     )
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_record__of_two_phases_counts_on(every: int, tmp_path: Path) -> None:
+    """A strategy that starts twice under one record goes on with rounds 3 and 4, though its
+    messages say 1 and 2 again; of the last three rounds the updates are kept."""
+    with record(PlainGrid(make_app(roster)), tmp_path / "REC", updates=3, every=every) as grid:
+        middle = start(grid, "FedAvg", rounds=2).arrays
+        strategy = STRATEGIES["FedAvg"](**QUIET)
+        grid.final(strategy.start(grid, initial_arrays=middle, num_rounds=2).arrays)
+    recording = Recording(tmp_path / "REC")
+    # Client i adds (i + 1) / r in the round r that it is told, its share of the images 1 to 5.
+    adds = np.arange(1, 6) @ np.arange(1, 6) / 15 / np.array([1, 2, 1, 2])
+    values = 1 + np.append(0, np.cumsum(adds))
+    models = {r: float(m["weight"][0, 0]) for r, m in recording.models().items()}
+    assert models == pytest.approx({r: values[r] for r in range(0, 5, every)})
+    lines = recording.records["main"]
+    assert [*lines] == [0, 1, 2, 3, 4] and recording.named_by == "roster"
+    for line in [*lines.values()][1:]:
+        assert line.cohort == [*range(5)] and {*line.metrics} == {*range(5)}
+        assert line.examples == {c: 10 * (c + 1) for c in range(5)}
+        assert line.metrics[0] == {"num-examples": 10, "loss": 0.5} and (line.seconds or 0) >= 0
+    sent = recording.updates()
+    assert [*sent] == [2, 3, 4]
+    for round, told in ((2, 2), (3, 1), (4, 2)):
+        got = {c: float(state["weight"][0, 0]) for c, state in sent[round].items()}
+        assert got == pytest.approx({c: values[round - 1] + (c + 1) / told for c in range(5)})
 
 
 def test_record__of_evaluated_models_needs_no_final(tmp_path: Path) -> None:
@@ -193,7 +222,7 @@ def test_update__that_is_none_is_named_once_and_not_kept(
     def node(message: Message, context: Any) -> Message:
         reply = answer(message, context)
         if sent == "roster":
-            reply.content[ROSTER] = ConfigRecord({"partition": 0})
+            reply.content["fedmia.roster"] = ConfigRecord({"partition": 0})
             return reply
         del reply.content["arrays"]
         if sent is not None:
@@ -247,7 +276,7 @@ def test_reply__that_comes_after_its_round_is_named(
         grid.pull_messages(early[1:])
         grid.send_and_receive(orders(arrays(2), 2))
         (late,) = grid.pull_messages(early[:1])
-    assert ROSTER not in late.content
+    assert "fedmia.roster" not in late.content
     assert "the update of client 4 in round 1 came after its round" in caplog.text
     assert [len(line.cohort) for line in Recording(tmp_path / "REC").records["main"].values()] == [
         0, 4, 5,
@@ -275,22 +304,75 @@ def test_model__that_cannot_be_recorded_later_ends_the_recording_alone(
     assert list(recording.models()) == [0] and len(recording.updates()[1]) == 5
 
 
+def wait_for(done: Callable[[], bool]) -> None:
+    """Until another thread has done it, however late."""
+    assert any(done() or Event().wait(0.01) for _ in range(10_000))
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("kind", ["full", "gone", "a file in its place"])
 def test_disk__that_fails_stops_no_federation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """From the second round on; the first one stays, where its folder does."""
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     caplog.set_level(logging.INFO, "flwr")
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with record(PlainGrid(make_app()), tmp_path / "REC", updates="all") as grid:
-        monkeypatch.setattr(files, "write_tensors", full)
-        grid.final(start(grid, "FedAvg").arrays)
-    assert sum("No space left on device" in line for line in caplog.messages) == 1
+    folder = tmp_path / "REC"
+    with record(PlainGrid(answer), folder, updates="all") as grid:
+        for round in (1, 2, 3, 4):
+            assert len(list(grid.send_and_receive(orders(arrays(float(round)), round)))) == 5
+            if round == 1:
+                wait_for(lambda: 0 in Recording(folder).models())
+                if kind == "full":
+                    monkeypatch.setattr(os, "fsync", full)
+                else:
+                    folder.rename(tmp_path / "away")
+                    if kind != "gone":
+                        folder.write_text("")
+        grid.final(arrays(5.0))
+    (ended,) = [line for line in caplog.messages if "MB a model" not in line]
+    assert str(folder) in ended and "goes on" in ended
     (size,) = [line for line in caplog.messages if "MB a model" in line]
     assert "each client's update" in size
-    assert Recording(tmp_path / "REC").models() == {}
+    if kind == "full":
+        assert "No space left on device" in ended and [*Recording(folder).models()] == [0]
+        monkeypatch.undo()
+    with pytest.raises(InputError, match="not empty" if kind == "full" else "cannot be made"):
+        if kind == "gone":
+            (tmp_path / "REC").write_text("")
+        with record(PlainGrid(answer), folder / ("" if kind == "full" else "REC")):
+            pass
+
+
+def test_disk__that_takes_its_time_holds_up_a_later_round_and_not_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it is one model, however many there will be."""
+    go, force, trained = Event(), os.fsync, list[int]()
+    monkeypatch.setattr(os, "fsync", lambda handle: force(handle))
+
+    def node(message: Message, context: Any) -> Message:
+        trained.append(int(message.content["config"]["server-round"]))
+        return answer(message, context)
+
+    def federate() -> None:
+        with record(PlainGrid(node), tmp_path / "REC", updates="all") as grid:
+            monkeypatch.setattr(os, "fsync", lambda handle: go.wait(99) and force(handle))
+            for round in range(1, 9):
+                grid.send_and_receive(orders(arrays(float(round)), round))
+
+    loop = Thread(target=federate)
+    loop.start()
+    wait_for(lambda: len(trained) >= 5)
+    loop.join(0.2)
+    assert loop.is_alive() and 1 <= max(trained) <= 2
+    assert not Recording(tmp_path / "REC").records
+    go.set()
+    loop.join()
+    assert [*Recording(tmp_path / "REC").models()] == [*range(8)] and len(trained) == 40
 
 
 def test_record__of_an_app_whose_grid_the_user_never_holds(tmp_path: Path) -> None:

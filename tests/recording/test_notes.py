@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedmia.recording import Recording, RecordingWriter
-from fedmia.recording.files import digest_of, write_header
 from fedmia.recording.format import (
     ATTACKER,
     ATTACKER_ABOUT,
@@ -26,7 +27,7 @@ from fedmia.recording.format import (
 )
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import read_tensors, write_tensors
+from tests.recording.test_cast import read_file, sign, write_file
 
 TARGETS = [bytes([number]) * 32 for number in (7, 0, 255)]
 ABOUT: dict[str, Any] = {
@@ -149,8 +150,9 @@ def test_notes__that_were_damaged_are_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         recording.notes()[1]
     assert recording.notes()[2]
-    write_tensors({"sent": torch.zeros(3)}, path)
-    forged = replace(recording.records["main"][1], notes=digest_of(path))
+    save_file({"sent": torch.zeros(3)}, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    forged = replace(recording.records["main"][1], notes=digest)
     with (folder / ROUNDS).open("ab") as file:
         file.write(forged.to_line())
     with pytest.raises(InputError, match="holds no notes of an attacker"):
@@ -181,13 +183,12 @@ def more(tensors: State, about: dict[str, Any]) -> None:
 def test_attacker__another_file_than_was_recorded_is_refused(
     folder: Path, change: Callable[..., None]
 ) -> None:
-    tensors, about = read_tensors(folder / ATTACKER)
+    tensors, about = read_file(folder / ATTACKER)
     change(tensors, about)
-    write_tensors(tensors, folder / ATTACKER, about)
+    write_file(folder / ATTACKER, tensors, about)
     with pytest.raises(InputError, match="not the file that was recorded"):
         Recording(folder).attacker()
-    header = Recording(folder).header
-    write_header(folder, replace(header, attacker=digest_of(folder / ATTACKER)))
+    sign(folder, "attacker", ATTACKER)
     with pytest.raises(InputError, match="names no attacker and its targets"):
         Recording(folder).attacker()
     (folder / ATTACKER).unlink()
@@ -203,7 +204,7 @@ def test_schema__fits_the_attacker_and_its_notes(folder: Path) -> None:
     for text in (folder / ROUNDS).read_text().splitlines():
         line.validate(json.loads(text))
     attacker = jsonschema.Draft202012Validator(schema["$defs"]["attacker"])
-    about = read_tensors(folder / ATTACKER)[1]
+    about = read_file(folder / ATTACKER)[1]
     assert about.keys() == ATTACKER_ABOUT.keys() == schema["$defs"]["attacker"]["properties"].keys()
     attacker.validate(about)
     for bad in ({}, about | {"options": []}, about | {"known": "2"}):

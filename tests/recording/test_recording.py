@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import stat
-import weakref
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedmia.recording import Recording, RecordingWriter
-from fedmia.recording.files import digest_of
 from fedmia.recording.format import (
     HEADER,
     ROUNDS,
@@ -27,12 +22,8 @@ from fedmia.recording.format import (
     round_file,
     update_file,
 )
-from fedmia.recording.thread import RecordingThread
-from fedmia.recording.writer import begin_recording
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
-from fedmia.storage import durable
-from fedmia.storage.snapshot import write_tensors
 
 
 def state(value: float) -> State:
@@ -41,7 +32,7 @@ def state(value: float) -> State:
 
 def write(folder: Path, rounds: int = 3, **options: object) -> RecordingWriter:
     """A recording of two clients: the model of a round is full of its number."""
-    writer = begin_recording(folder, Header({"flwr": "1"}, **options))  # type: ignore[arg-type]
+    writer = RecordingWriter(folder, Header({"flwr": "1"}, **options))  # type: ignore[arg-type]
     writer.save("main", 0, state(0))
     for round in range(1, rounds + 1):
         sent = {c: state(round + c / 10) for c in (0, 1) if writer.header.updates != "none"}
@@ -129,181 +120,19 @@ def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> 
         Recording(folder)
 
 
-def test_models__are_compared_with_their_digest_the_first_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models__are_compared_with_their_digest_the_first_time(tmp_path: Path) -> None:
     """An attack reads a model again and again; each reader of the folder looks for itself."""
-    run, hashed = RecordingWriter(tmp_path / "REC"), list[str]()
+    run = RecordingWriter(tmp_path / "REC")
     for round in (1, 2):
         run.save("main", round, {"w": torch.full((2,), float(round))})
-    plain = digest_of
-    monkeypatch.setattr(
-        "fedmia.recording.files.digest_of", lambda path: hashed.append(path.name) or plain(path)
-    )
     models = run.models("main")
-    assert [float(models[r]["w"][0]) for r in (1, 2, 1, 1)] == [1.0, 2.0, 1.0, 1.0]
-    assert hashed == ["0001.safetensors", "0002.safetensors"]
-    write_tensors({"w": torch.zeros(2)}, tmp_path / "REC/models/main/0001.safetensors")
+    assert [float(models[r]["w"][0]) for r in (1, 2, 1)] == [1.0, 2.0, 1.0]
+    for round in (1, 2):
+        path = tmp_path / f"REC/models/main/000{round}.safetensors"
+        save_file({"w": torch.full((2,), round + 0.5)}, path)
+    assert models[1]["w"][0] == 1.5
     with pytest.raises(InputError, match="0001.safetensors' is not the file that was recorded"):
         run.models("main")[1]
-
-
-def test_writer__wants_a_folder_of_its_own(tmp_path: Path) -> None:
-    write(tmp_path / "REC")
-    with pytest.raises(InputError, match="not empty"):
-        write(tmp_path / "REC")
-
-
-def beside(folder: Path, say: Callable[[str], None] = pytest.fail) -> Beside:
-    writer = begin_recording(folder, Header(updates="all"))
-    return Beside(writer, RecordingThread(folder, say))
-
-
-class Beside(NamedTuple):
-    """A writer in a thread, as an app's is."""
-
-    writer: RecordingWriter
-    thread: RecordingThread
-
-    def save(self, round: int, model: State) -> None:
-        self.thread.call(partial(self.writer.save, "main", round, model), tensors=True)
-        self.thread.call(self.writer.flush)
-
-    def save_update(self, line: RecordedRound, client: int, update: State) -> None:
-        def write() -> None:
-            line.updates[client] = self.writer.save_update("main", line.round, client, update)
-
-        self.thread.call(write, tensors=True)
-
-    def add(self, line: RecordedRound) -> None:
-        self.thread.call(lambda: (self.writer.add(line), self.writer.flush()))
-
-
-def test_disk__that_fails_ends_the_recording_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines, folder = list[str](), tmp_path / "REC"
-    app = beside(folder, lines.append)
-    app.save(0, state(0))
-    app.thread.wait()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(durable, "force_all", full)
-    app.save(1, state(1))
-    app.thread.wait()
-    assert "No space left" in app.thread.failure
-    for round in (1, 2):
-        line = RecordedRound("main", round)
-        app.save(round, state(round))
-        app.save_update(line, 0, state(0))
-        app.add(line)
-    app.thread.close()
-    assert len(lines) == 1 and "No space left" in lines[0] and str(folder) in lines[0]
-    assert list(Recording(folder).models()) == [0]
-
-
-def test_thread__takes_updates_from_many_threads(tmp_path: Path) -> None:
-    app, line = beside(tmp_path / "REC"), RecordedRound("main", 1)
-    threads = [Thread(target=app.save_update, args=(line, c, state(c))) for c in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    app.add(line)
-    app.thread.wait()
-    updates = Recording(tmp_path / "REC").updates()[1]
-    assert list(updates) == list(range(16))
-    assert [int(updates[c]["weight"][0, 0]) for c in updates] == list(range(16))
-
-
-def test_line__comes_after_what_it_names_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each file is forced, and so are the names above it, before any line holds its digest."""
-    folder, forced = tmp_path / "REC", set[Path]()
-    force = durable.force
-
-    def note(path: Path) -> None:
-        named = [*Recording(folder).records.get("main", {}).values()]
-        assert path.suffix != ".safetensors" or digest_of(path) not in repr(named)
-        force(path)
-        forced.add(path)
-
-    writer = begin_recording(folder, Header(updates="all"))
-    monkeypatch.setattr(durable, "force", note)
-    writer.save("main", 0, state(0), {"queue": torch.ones(2)})
-    writer.flush()
-    line = RecordedRound("main", 1, cohort=[0])
-    line.updates[0] = writer.save_update("main", 1, 0, state(1))
-    line.notes = writer.save_file("notes", "main", 1, {"after": torch.ones(3).double()}, {})
-    writer.add(line)
-    writer.flush()
-    assert Recording(folder).updates()[1][0]
-    files = [round_file(folder, kind, "main", 0) for kind in ("model", "held")]
-    files += [update_file(folder, "main", 1, 0), round_file(folder, "notes", "main", 1)]
-    assert forced >= {*files, *(p for f in files for p in f.parents if p not in folder.parents)}
-
-
-def test_thread__keeps_no_tensors_and_lags_by_one_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that takes its time holds a later round up, not the first; what waits are paths."""
-    go, force_all = Event(), durable.force_all
-    app = beside(tmp_path / "REC")
-    monkeypatch.setattr(durable, "force_all", lambda files: go.wait(99) and force_all(files))
-    models = [state(0), state(1)]
-    gone = [weakref.ref(model["weight"]) for model in models]
-    app.save(0, models.pop(0))
-    app.add(RecordedRound("main", 1))
-    while gone[0]() is not None:
-        go.wait(0.01)
-    assert not Recording(tmp_path / "REC").records
-    second = Thread(target=lambda: app.save(1, models[0]))
-    second.start()
-    second.join(0.2)
-    assert second.is_alive()
-    go.set()
-    second.join()
-    app.thread.close()
-    assert list(Recording(tmp_path / "REC").models()) == [0, 1]
-
-
-def test_thread__holds_one_model_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, plain, written = Event(), write_tensors, list[Path]()
-
-    def slow(tensors: State, path: Path, *rest: object, **options: bool) -> None:
-        written.append(path)
-        go.wait(99)
-        plain(tensors, path, *rest, **options)
-
-    app = beside(tmp_path / "REC")
-    monkeypatch.setattr("fedmia.recording.files.write_tensors", slow)
-    app.save(0, state(0))
-    second = Thread(target=lambda: app.save(1, state(1)))
-    second.start()
-    second.join(0.2)
-    assert second.is_alive() and written == [round_file(tmp_path / "REC", "model", "main", 0)]
-    go.set()
-    second.join()
-    app.thread.close()
-    assert list(Recording(tmp_path / "REC").models()) == [0, 1]
-
-
-def test_folder__that_vanishes_ends_the_recording_alone(tmp_path: Path) -> None:
-    for instead in ("", "a file in its place"):
-        lines, folder = list[str](), tmp_path / f"REC{len(instead)}"
-        app = beside(folder, lines.append)
-        shutil.rmtree(folder)
-        if instead:
-            folder.write_text(instead)
-        app.save_update(RecordedRound("main", 1), 0, state(0))
-        app.save(0, state(0))
-        app.thread.close()
-        assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]
-    with pytest.raises(InputError, match="cannot be made"):
-        begin_recording(folder / "REC", Header())
 
 
 def test_writer__forgets_on_the_disk_before_it_deletes(
@@ -344,7 +173,8 @@ def test_schema__fits_what_is_written_and_nothing_else(tmp_path: Path) -> None:
     header = jsonschema.Draft202012Validator(schema)
     line = jsonschema.Draft202012Validator(schema["$defs"]["round"])
     write(tmp_path / "REC", rounds=4, every=3, updates=2)
-    writer = begin_recording(tmp_path / "NAN", Header())
+    writer = RecordingWriter(tmp_path / "NAN")
+    writer.begin()
     writer.add(RecordedRound("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
     writer.flush()
     for folder in (tmp_path / "REC", tmp_path / "NAN"):

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+import re
+import shutil
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.stats import norm
 
-from fedmia import records
-from fedmia.records import ClientInfo, Curves, Evaluation, Pair, Probe, ScoredAttack
-from fedmia.records.client_rows import ClientInferenceRow, SuspectRow
-from fedmia.records.defence_rows import AggregationRow, DefenceRow
-from fedmia.records.fields import row_of
+from fedmia import Run, open_run, records
+from fedmia.records import (
+    ClientInfo,
+    Curves,
+    DatasetInferenceResults,
+    Evaluation,
+    Pair,
+    Probe,
+    ScoredAttack,
+)
 from fedmia.records.note import Note
-from fedmia.records.privacy import CanaryBoundRow, Epsilon
 from fedmia.records.rows import EncoderRow, HealthRow, OutputRow, Report, RoundRow
-from fedmia.report.build import build_report
+from fedmia.report.build import build_report, build_whole
 from fedmia.report.page import page
-from fedmia.report.terminal import render
-from tests.made_up_runs import made_up
+from fedmia.report.publish import json_text, show, write_report
+from tests.commands import Ran, fedmia
+from tests.made_up_runs import STORED, made_up, made_up_row
 
 AUDIT = made_up(EncoderRow, form="a file", loaded=1, size=8, crops="any")
 GONE = HealthRow(cosine=0.99998, loss=4.286, chance=4.29, collapsed=False)
@@ -61,21 +74,50 @@ def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
     }
 
 
+def placed(name: str, auc: float, n: int = 112, m: int = 500, **more: Any) -> ScoredAttack:
+    """Scores at even quantiles of two normals: their AUC is `auc` to the third decimal."""
+    members, others = (norm.ppf((np.arange(k) + 0.5) / k) for k in (n, m))
+    attack = ScoredAttack(name, "a paper", "black_box", "client", members + shift(auc), others)
+    return replace(attack, **more)
+
+
 def compared(
     client: int, p: float | None, n: int = 12, others: int = 400, untrained: float | None = None
-) -> ClientInferenceRow:
+) -> Any:
     """What an attack on whole data sets says of a client's, before a report corrects it."""
-    return row_of(
-        ClientInferenceRow, None, whose="client", client=client, p_value=p, n=n,
+    return made_up_row(
+        "dataset_inference.clients", whose="client", client=client, p_value=p, n=n,
         difference=None if p is None else 0.1, n_nonmembers=others, p_value_untrained=untrained,
     )  # fmt: skip
 
 
 def guessed(
     canaries: int, guesses: tuple[int, ...], correct: tuple[int, ...], audit: str = "one-run"
-) -> CanaryBoundRow:
+) -> Any:
     """An audit by canaries, before a report computes its bounds."""
-    return CanaryBoundRow(audit=audit, canaries=canaries, guesses=[*guesses], correct=[*correct])
+    place = "clients.defence.epsilon.lower_bound"
+    return made_up_row(
+        place, audit=audit, canaries=canaries, guesses=[*guesses], correct=[*correct]
+    )
+
+
+def claim(value: float | None, **more: Any) -> Any:
+    """A heuristic epsilon for one image, in 20 rounds."""
+    usual = {
+        "delta": 1e-5, "rounds": 20, "standing": "heuristic", "assumptions": "Per image.",
+        "noise_source": "seeded", "value": value,
+    }  # fmt: skip
+    return replace(made_up_row("clients.defence.epsilon", **usual), **more)
+
+
+def defence(name: str = "dpsgd", epsilon: Any = None, **more: Any) -> Any:
+    """A client's defence that states so."""
+    return replace(made_up_row("clients.defence", name=name), epsilon=epsilon, **more)
+
+
+def server(name: str, view: str = "updates", **more: Any) -> Any:
+    """The server's rule."""
+    return replace(made_up_row("aggregation", name=name, view=view), **more)
 
 
 def make_history() -> dict[str, Any]:
@@ -91,12 +133,9 @@ def make_history() -> dict[str, Any]:
 
 def client_info(i: int, generator: np.random.Generator) -> ClientInfo:
     """Client `i` of ten: two are defended, the last attacks."""
-    claim = Epsilon(
-        value=8.0, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image."
-    )
-    defence = DefenceRow(name="dpsgd", epsilon=claim, metrics={"clipped": 0.4}) if i < 2 else None
+    own = defence(epsilon=claim(8.0), metrics={"clipped": 0.4}) if i < 2 else None
     classes = tuple(int(c) for c in generator.multinomial(16, np.ones(10) / 10))
-    return ClientInfo(i, 16, "honest" if i < 9 else "active", defence, classes)
+    return ClientInfo(i, 16, "honest" if i < 9 else "active", own, classes)
 
 
 def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Evaluation:
@@ -178,12 +217,12 @@ def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
     )
 
 
-def suspect(client: int, suspicion: float | None, alarm: bool | None) -> SuspectRow:
+def suspect(client: int, suspicion: float | None, alarm: bool | None) -> Any:
     """How far a client stands out; of no suspicion it sent nothing."""
     values = (None,) * 4 if suspicion is None else (8, 35.25, -0.6875, 0.5)
     names = ("round", "norm", "cosine", "loss_change")
     numbers: Any = dict(zip(names, values, strict=True))
-    return SuspectRow(client=client, suspicion=suspicion, alarm=alarm, **numbers)
+    return made_up_row("suspects", client=client, suspicion=suspicion, alarm=alarm, **numbers)
 
 
 def make_everything(run: Evaluation) -> Evaluation:
@@ -207,14 +246,8 @@ def make_everything(run: Evaluation) -> Evaluation:
         OutputRow(name="encoder", kind="projection", shape=[5]),
     ]
     pixels = {"size": 32, "mean": [0.5], "std": [0.25]}
-    spent = Epsilon(
-        value=7.5,
-        delta=1e-5,
-        rounds=30,
-        standing="guaranteed",
-        assumptions="Unit: one client.",
-        unit="client",
-    )
+    whole_client = {"unit": "client", "assumptions": "Unit: one client.", "rounds": 30}
+    spent = claim(7.5, standing="guaranteed", **whole_client)
     placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
     return replace(
         run,
@@ -228,9 +261,7 @@ def make_everything(run: Evaluation) -> Evaluation:
         inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
         rows={"suspects": [suspect(9, 12.5, True), suspect(2, 1.5, False), suspect(4, None, None)]},
         sweep=points,
-        aggregation=AggregationRow(
-            name="dp-fedavg", view="sums", epsilon=spent, metrics={"clip": 0.25}
-        ),
+        aggregation=server("dp-fedavg", "sums", epsilon=spent, metrics={"clip": 0.25}),
         drawn=False,
         encoder=replace(
             AUDIT, form="MoCo", loaded=76, dropped=["queue"], outputs=outputs, **pixels
@@ -239,12 +270,139 @@ def make_everything(run: Evaluation) -> Evaluation:
     )
 
 
+TECHNICAL = re.compile(
+    r"simultaneous|holm|interval|\bnull\b|p-value is|permut|bonferroni|\d \[", re.I
+)
+
+
+Case = tuple[str, Evaluation, Report]
+
+
+def cases(run: Evaluation) -> list[tuple[str, Evaluation]]:
+    """Verdict codes, and runs that have them."""
+
+    def attack(auc: float, seed: int = 1, **more: object) -> Evaluation:
+        return alone(run, scored("a", auc, 112, 500, seed, **more), pixels=None)
+
+    half, high, low = attack(0.5), attack(0.8), attack(0.2)
+    many = [scored(name, 0.5, 112, 500, seed) for name, seed in (("a", 1), ("b", 9))]
+    placebo, same = ({"placebo": [scored("a", auc, 112, 500, 6)]} for auc in (0.5, 0.55))
+    sent = attack(0.9, vantage="server", rounds=(24,))
+    crafted = attack(0.9, under_attack=True, rounds=(25, 27, 30))
+    after = ({"knn": Probe(0.7, 300)}, 30)
+    untold = DatasetInferenceResults("dataset-inference", "", [compared(0, 0.0005, 20, 50)], [0.7])
+    told = replace(untold, clients=[compared(0, 0.0005, 20, 50, 0.4)])
+    probes = {"knn": Probe(0.5, 300), "linear": Probe(0.41, 300)}
+    gone = {"health": GONE, "utility": probes}
+    audit = guessed(1000, (50, 350, 700), (49, 315, 520))
+    broken = defence(epsilon=claim(1.0, lower_bound=audit))
+    refuted = {"clients": [replace(run.clients[0], defence=broken), *run.clients[1:]]}
+    none = np.zeros(0)
+    empty = dict.fromkeys(("member_ids", "member_client", "member_labels"), none)
+    shift, turned = (one.attacks[0].sides for one in (high, low))
+    return [
+        ("leaks", run),
+        ("leaks", replace(crafted, controls=placebo, round=24, after_attack=after)),
+        ("leaks", replace(sent, controls=placebo, pretrain="pooled", interrupted=30)),
+        ("leaks", replace(high, controls=placebo, encoder=AUDIT, drawn=False, rounds=(), **gone)),
+        ("leaks", replace(half, inferences=[told])),
+        ("leaks", replace(half, **refuted)),
+        ("leaks-uncontrolled", high),
+        ("leaks-uncontrolled", replace(high, interrupted=7, failure="a client failed")),
+        ("leaks-uncontrolled", replace(half, inferences=[untold])),
+        ("not-established", half),
+        ("not-established", alone(run, *many)),
+        ("not-established", low),
+        ("not-established", replace(attack(0.6, 3), controls=same)),
+        ("untested", alone(run)),
+        ("untested", alone(run, not_run={"a": "no model.", "b": "no model.", "c": "no time"})),
+        (
+            "untested",
+            replace(half, attacks=[replace(half.attacks[0], scores_members=none)], **empty),
+        ),
+        ("collapsed", replace(half, **gone)),
+        ("shift", replace(high, pixels=shift)),
+        ("shift", replace(half, pixels=turned, **refuted)),
+        ("control-failed", replace(high, controls={"untrained": high.attacks})),
+        ("control-failed", replace(high, controls={"placebo": low.attacks})),
+        ("no-verdict", replace(high, interrupted=0)),
+        ("no-verdict", replace(high, interrupted=0, failure="a client failed")),
+    ]
+
+
 def terminal(report: Report, width: int = 80) -> list[str]:
     """The lines that the command line prints of a report."""
-    console = Console(width=width)
-    with console.capture() as captured:
-        console.print(render(report))
-    return captured.get().splitlines()
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setitem(os.environ, "COLUMNS", str(width))
+        show(report, None, json=False, quiet=False)
+    return printed.getvalue().splitlines()
+
+
+def said(report: Report) -> str:
+    """The same, a line a sentence."""
+    return "\n".join(line.rstrip() for line in terminal(report, 5000))
+
+
+def opened(folder: Path, report: Report, run: Evaluation | None = None) -> Run:
+    """The folder of a run of this report, opened again; with its scores, where they are told."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(STORED / "config.yaml", folder)
+    if run is None:
+        (folder / "report.json").write_text(json_text(report), encoding="utf-8")
+    else:
+        write_report(folder, run, report, {}, build_whole(run))
+    return open_run(folder)
+
+
+def numbers(folder: Path) -> list[dict[str, str]]:
+    """The rows of table.csv."""
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def section(html: str, name: str) -> str:
+    """A section of a page, by its id."""
+    return html.partition(f'<section id="{name}">')[2].partition("</section>")[0]
+
+
+def tables(html: str) -> list[list[list[str]]]:
+    """The texts of the cells of each table, its head first."""
+
+    def texts(row: str) -> list[str]:
+        cells = re.findall(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", row, re.S)
+        return [" ".join(unescape(re.sub("<[^>]*>", " ", cell)).split()) for cell in cells]
+
+    found = re.findall(r"<table.*?</table>", html, re.S)
+    return [[texts(row) for row in re.findall(r"<tr.*?</tr>", one, re.S)] for one in found]
+
+
+def card(report: Report) -> str:
+    """The sentences for a model card."""
+    with TemporaryDirectory() as folder:
+        return opened(Path(folder), report).model_card
+
+
+def notebook(report: Report) -> str:
+    """The run as Jupyter shows it."""
+    with TemporaryDirectory() as folder:
+        return opened(Path(folder), report)._repr_html_()
+
+
+def gate(folder: Path, conditions: str, *flags: str) -> Ran:
+    """A finished run shown again, under these conditions."""
+    return fedmia(["simulate", "--resume", str(folder), "--quiet", "--fail-on", conditions, *flags])
+
+
+def outcomes(ran: Ran) -> list[tuple[bool, str]]:
+    """Whether each condition failed, and why or why not, of what was printed."""
+    found = []
+    for line in ran.err.splitlines():
+        _, colon, outcome = line.partition(": gate: ")
+        if colon:
+            _, result, why = outcome.split(": ", 2)
+            found.append((result == "failed", why))
+    return found
 
 
 class Page(HTMLParser):
@@ -307,11 +465,6 @@ def report(run: Evaluation) -> Report:
 
 
 @pytest.fixture(scope="session")
-def html(report: Report) -> str:
-    return page(report, {"attacks": b"picture"})
-
-
-@pytest.fixture(scope="session")
 def everything(run: Evaluation) -> Evaluation:
     return make_everything(run)
 
@@ -320,3 +473,14 @@ def everything(run: Evaluation) -> Evaluation:
 def whole(everything: Evaluation) -> Report:
     """The report of everything; read only."""
     return build_report(everything)
+
+
+@pytest.fixture(scope="session")
+def of_codes(run: Evaluation) -> list[Case]:
+    """Reports of each code, of some codes several, with the scores behind them; read only."""
+    return [(code, one, build_report(one)) for code, one in cases(run)]
+
+
+@pytest.fixture(scope="session")
+def everything_html(whole: Report) -> str:
+    return page(whole, {})

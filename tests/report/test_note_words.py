@@ -37,7 +37,7 @@ CHOICES = {
 
 def uses() -> Iterator[tuple[str, str, set[str]]]:
     """Where the product makes a note: the place, the code and the names of its values."""
-    for package in ("fedmia", "clients", "strategies", "papers"):
+    for package in ("fedmia", "clients", "strategies", "research/papers"):
         for file in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Note":

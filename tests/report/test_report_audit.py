@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +11,14 @@ import pytest
 
 from fedmia.records import EPOCHS_CUT, Evaluation, SweepPoint
 from fedmia.records.rows import Report, SweepRow
-from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
-from fedmia.report.figures import attacks
 from fedmia.report.page import page
-from fedmia.report.publish import write_report
+from fedmia.report.publish import json_text, write_report
+from fedmia.settings.errors import InputError
 from fedmia.statistics.auc import auc_estimate, auc_interval
-from fedmia.storage.json_rows import to_json
-from tests.report.conftest import scored
+from tests.report.conftest import opened, scored, section, tables
 
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}
-Swept = Callable[..., Evaluation]
 
 
 @pytest.fixture(name="audit")
@@ -74,24 +69,21 @@ def test_notes__an_audit_trains_no_second_model_and_may_train_less_than_a_recipe
 
 def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
     text = page(swept, {"sweep": b"picture"})
-    section = text[text.index("<h2>Sweep</h2>") :].partition("</section>")[0]
-    assert "<img" in section and "not run: too &lt;few&gt;" in section
+    sweep = section(text, "sweep")
+    assert "<img" in sweep and "not run: too &lt;few&gt;" in sweep
     assert "Other figures" not in text
-    table = tables.sweep(swept)
-    assert [row[:2] for row in table.rows] == [
-        ["similarity", "8"], ["similarity", "1,600"], ["lpla", "8"], ["lpla", "1,600"],
-    ]  # fmt: skip
     known = replace(swept, sweep=[replace(row, sweep="known") for row in swept.sweep])
-    one_less = tables.sweep(known)
-    assert [*one_less.head] == [h for h in table.head if h != "query budget"]
-    for drawn in (table, one_less):
-        assert {len(row) for row in drawn.rows} == {len(drawn.head)}
+    ((head, *rows),), ((less, *others),) = (
+        tables(section(page(one, {}), "sweep")) for one in (swept, known)
+    )
+    places = [["similarity", "8"], ["similarity", "1,600"], ["lpla", "8"], ["lpla", "1,600"]]
+    assert [row[:2] for row in rows] == places
+    assert less == [h for h in head if h != "query budget"]
+    assert {len(row) for row in rows} == {len(head)} and {len(row) for row in others} == {len(less)}
 
 
-def test_figure__lines_and_intervals(swept: Report) -> None:
-    figure = attacks.Sweep(swept).draw()
-    assert figure is not None
-    (axes,) = figure.axes
+def test_figure__lines_and_intervals(audit: Evaluation, swept: Report, tmp_path: Path) -> None:
+    (axes,) = opened(tmp_path, swept, audit).figure("sweep").axes
     ran = [(row.attack, row.scored) for row in swept.sweep if row.scored]
     lines = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
     assert {name: list(line.get_ydata()) for name, line in lines.items()} == {
@@ -103,7 +95,8 @@ def test_figure__lines_and_intervals(swept: Report) -> None:
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
     assert "112 members, 500 non-members" in axes.get_title(loc="left")
     gaps = [row for row in swept.sweep if row.not_run is not None]
-    assert attacks.Sweep(replace(swept, sweep=gaps)).draw() is None
+    with pytest.raises(InputError, match="'sweep' of .* has no data"):
+        opened(tmp_path, replace(swept, sweep=gaps), audit).figure("sweep")
 
 
 def test_files__a_sweep_has_its_own(audit: Evaluation, swept: Report, tmp_path: Path) -> None:
@@ -116,7 +109,7 @@ def test_files__a_sweep_has_its_own(audit: Evaluation, swept: Report, tmp_path: 
     ]  # fmt: skip
     write_report(tmp_path / "b", audit, swept, {"sweep.png": b"picture"})
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
-    assert json.loads((tmp_path / "b" / "report.json").read_text()) == to_json(swept)
+    assert (tmp_path / "b" / "report.json").read_text() == json_text(swept)
 
 
 def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: Evaluation) -> None:

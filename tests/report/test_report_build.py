@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedmia.records import Evaluation, Pair, Probe
-from fedmia.records.defence_rows import DefenceRow
-from fedmia.records.privacy import Epsilon
+from fedmia.records import DatasetInferenceResults, Evaluation, Pair, Probe
 from fedmia.records.rows import Report, RoundRow
-from fedmia.report import report_tables
-from fedmia.report.build import build_report, family_sizes
-from fedmia.report.csvs import scores_csv
-from fedmia.report.words.attacks import ONE_SCORE, legend
+from fedmia.report.build import build_report
+from fedmia.report.publish import json_text
 from fedmia.statistics.auc import auc_estimate, auc_interval
-from fedmia.storage.json_rows import to_json
-from tests.report.conftest import alone, make_run
+from fedmia.statistics.intervals import wilson
+from tests.report.conftest import (
+    alone,
+    claim,
+    compared,
+    defence,
+    make_run,
+    opened,
+    placed,
+    scored,
+    shown,
+)
 
 
 def test_build_report__strict_json_twice_the_same(report: Report) -> None:
-    content = to_json(report)
-    text = json.dumps(content, allow_nan=False)
-    assert text == json.dumps(to_json(build_report(make_run())), allow_nan=False)
-    assert json.loads(text) == content and list(content)[-1] == "timing"
+    text = json_text(report)
+    assert text == json_text(build_report(make_run()))
+    assert list(json.loads(text, parse_constant=pytest.fail))[-1] == "timing"
+
+
+def families(report: Report) -> tuple[int, int]:
+    return report.family.intervals, report.family.intervals_controls
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: Evaluation, report: Report) -> None:
-    assert family_sizes(run) == (4, 4 + 4 + 1 + 1 + 1)
-    assert (report.family.intervals, report.family.intervals_controls) == (4, 11)
+    assert families(report) == (4, 4 + 4 + 1 + 1 + 1)
     sides = run.attacks[0].sides, run.controls["untrained"][0].sides
     estimates = [auc_estimate(*one) for one in sides]
     rows = report.attacks[0], report.controls["untrained"][0]
@@ -66,12 +76,6 @@ def test_build_report__misaligned_scores_and_twins_are_refused(run: Evaluation) 
         build_report(replace(run, member_labels=np.zeros(7)))
 
 
-def test_build_report__empty_run(run: Evaluation) -> None:
-    report = build_report(alone(run, pixels=None, curves=None, clients=[]))
-    assert report.attacks == [] and report.verdict_code == "untested"
-    assert report.controls == {"untrained": []} and report.pixels is None
-
-
 def test_build_report__one_sided_control_is_null_and_noted(run: Evaluation) -> None:
     half = replace(run.controls["placebo"][0], scores_members=np.zeros(0))
     report = build_report(replace(run, controls={"placebo": [half]}))
@@ -79,6 +83,19 @@ def test_build_report__one_sided_control_is_null_and_noted(run: Evaluation) -> N
     assert row.auc is None and row.accuracy is None and row.oracle_accuracy is None
     assert any(n.startswith("ascent (placebo control): no scores") for n in report.notes)
     assert report.verdict_code == "leaks-uncontrolled"  # half a control is none
+
+
+def test_family__counts_what_has_both_sides(run: Evaluation) -> None:
+    half = replace(run.attacks[0], scores_members=np.zeros(0))
+    bare = alone(run, run.attacks[0], pixels=None, clients=[], rounds=(), leakage={}, layers={})
+    asked = DatasetInferenceResults("a", "", [compared(0, 0.5, 5, 7)], [])
+    unasked = replace(asked, clients=[compared(0, None, 0, 0)])
+    for more, counts in (
+        ({"controls": {"placebo": [half]}}, (1, 1)), ({"attacks": []}, (1, 1)),
+        ({"pixels": run.pixels, "pairs": run.pairs}, (1, 3)),
+        ({"inferences": [asked, unasked, asked]}, (3, 1)),
+    ):  # fmt: skip
+        assert families(build_report(replace(bare, **more))) == counts
 
 
 @pytest.mark.parametrize(("others", "images"), [(0, 612), (20, 592)])
@@ -90,13 +107,14 @@ def test_build_report__constant_scores_are_no_answer(
     flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=scores)
     report = build_report(replace(run, attacks=[flat, *run.attacks[1:]]))
     assert [row.one_score for row in report.attacks] == [images] + [None] * (len(run.attacks) - 1)
-    rows = [to_json(row) for row in report.attacks]
+    rows = json.loads(json_text(report))["attacks"]
     assert rows[0]["one_score"] == images and not any("one_score" in row for row in rows[1:])
     which = "every image" if not others else "592 of 612 images"
     assert any(n.startswith(f"{flat.name} gave {which} the same score") for n in report.notes)
-    names = {str(row[0]) for row in report_tables.attacks(report).rows}
-    assert [name.split()[0] for name in names if name.endswith(" =")] == [flat.name]
-    assert ONE_SCORE in legend(report) and ONE_SCORE not in legend(build_report(run))
+    for one, marked in ((report, True), (build_report(run), False)):
+        for text in shown(one):
+            assert bool(re.search("similarity [!* ]*=", text)) == marked
+            assert ("=: gave every image, or nearly every one" in text) == marked
 
 
 def test_build_report__not_finite_loss_and_missing_probe_are_null(run: Evaluation) -> None:
@@ -106,34 +124,47 @@ def test_build_report__not_finite_loss_and_missing_probe_are_null(run: Evaluatio
     assert report.utility.knn is None and report.utility.linear_ci is None
 
 
-def test_build_report__tiny_threshold_survives_rounding(run: Evaluation) -> None:
-    first = run.attacks[0]
-    known = {f"known_{side}": getattr(first, f"known_{side}") * 1e-9
-             for side in ("members", "nonmembers")}  # fmt: skip
-    small = replace(first, **known)
-    threshold = build_report(replace(run, attacks=[small])).attacks[0].threshold
-    assert threshold != 0 and abs(threshold) < 1e-8
-
-
 def test_build_report__what_was_asked_for_is_not_rounded(run: Evaluation) -> None:
-    spent = Epsilon(
-        value=8.0, delta=1e-7, rounds=20, standing="heuristic", assumptions="Per image."
-    )
-    client = replace(run.clients[0], defence=DefenceRow(name="dpsgd", epsilon=spent))
+    client = replace(run.clients[0], defence=defence(epsilon=claim(8.0, delta=1e-7)))
     attack = replace(run.attacks[0], choices={"lr": 1.23e-8})
     config = {"defense": {"delta": 1e-7, "range": [1 / 3, 2e-9]}}
     report = build_report(replace(run, attacks=[attack], clients=[client], config=config))
     assert report.config == config
     assert report.attacks[0].choices == {"lr": 1.23e-8}
-    defence: Any = report.clients[0].defence
-    assert defence.epsilon.delta == 1e-7
+    own: Any = report.clients[0].defence
+    assert own.epsilon.delta == 1e-7
 
 
-def test_scores_csv__one_line_an_image(run: Evaluation) -> None:
-    lines = scores_csv(run).splitlines()
+def test_scores_csv__one_line_an_image(run: Evaluation, report: Report, tmp_path: Path) -> None:
+    opened(tmp_path, report, run)
+    file = tmp_path / "scores.csv"
+    lines = file.read_bytes().decode().split("\n")  # of no other ends of lines
     assert lines[0] == "image,truth,client,label,similarity,combined,internal,ascent"
-    assert len(lines) == 1 + 112 + 500
-    first, last = lines[1].split(","), lines[-1].split(",")
-    assert first[:3] == ["0", "1", "0"] and last[:3] == ["611", "0", ""]
+    assert len(lines) == 1 + 112 + 500 + 1 and lines[-1] == ""
+    first, last = lines[1].split(","), lines[-2].split(",")
+    assert first[:4] == ["0", "1", "0", str(run.member_labels[0])]
+    assert last[:4] == ["611", "0", "", str(run.nonmember_labels[-1])]
     assert float(first[4]) == pytest.approx(run.attacks[0].scores_members[0], rel=1e-8)
-    assert scores_csv(replace(run, attacks=[])).splitlines()[0] == "image,truth,client,label"
+    assert float(last[-1]) == pytest.approx(run.attacks[3].scores_nonmembers[-1], rel=1e-8)
+
+
+def test_utility__intervals_are_of_the_images_tested(run: Evaluation) -> None:
+    bare = alone(run, pixels=None, clients=[], rounds=(), leakage={}, layers={}, round=4)
+    probes = {"knn": Probe(0.64, 50), "linear": Probe(0.7, 60)}
+    row = build_report(replace(bare, utility=probes)).utility
+    assert (row.round, row.knn, row.linear, row.n) == (4, 0.64, 0.7, 60)
+    for ci, want in ((row.knn_ci, wilson(32, 50)), (row.linear_ci, wilson(42, 60))):
+        assert ci == pytest.approx(want, abs=1e-6)
+    none = build_report(replace(bare, utility={"linear": Probe(None, 0)})).utility
+    assert (none.knn, none.knn_ci, none.linear_ci, none.n) == (None, None, None, 0)
+
+
+def test_limits__of_attacks_that_learn_are_said_to_be_of_one_fit(run: Evaluation) -> None:
+    sizes = {"norm": 40, "layers": 40, "cosine": 0, "crops": 1200}
+    attacks = [
+        scored(name, 0.6, 112, 500, at, fitted_on=n) for at, (name, n) in enumerate(sizes.items())
+    ]
+    report = build_report(alone(run, *attacks))
+    assert {row.name: row.fitted_on or 0 for row in report.attacks} == sizes
+    assert all("norm, layers on 40; crops on 1,200." in text for text in shown(report))
+    assert all(" on 40" not in text for text in shown(build_report(alone(run, placed("a", 0.6)))))

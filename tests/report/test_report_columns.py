@@ -5,45 +5,66 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from html import unescape
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from fedmia.records.attack_rows import AttackRow, PairedRow, SetRow
-from fedmia.records.client_rows import ClientInferenceRow, ClientRow, CohortRow, SuspectRow
-from fedmia.records.fields import SHARE, fact, fields_of, nested, number, row_of
-from fedmia.records.rows import Report, RoundRow
-from fedmia.report import report_tables
-from fedmia.report.page import anchor, page
-from fedmia.report.tables import TITLES, TextCell, columns_of, head_title, sentence, text_of
-from fedmia.table import flatten
+from fedmia.records import Evaluation
+from fedmia.records.fields import SHARE, fact, fields_of, nested, number
+from fedmia.records.rows import Report
+from fedmia.report.page import anchor
+from fedmia.report.publish import write_report
+from tests.made_up_runs import kind_at
+from tests.report.conftest import numbers, section, tables
 
-GroupRow = fields_of(Report)["defended"].record
-GroupLeakRow = fields_of(GroupRow)["leakage"].record
-DRAWN = {
-    "attacks": (AttackRow,),
-    "paired": (PairedRow,),
-    "sets": (SetRow,),
-    "clients": (ClientRow,),
-    "cohorts": (CohortRow,),
-    "defended": (GroupLeakRow, GroupRow),
-    "rounds": (RoundRow,),
-}
+ROWS = ("attacks", "paired", "sets", "clients", "client_cohorts", "defended", "defended.leakage",
+        "rounds", "suspects", "exposed", "overlaps", "parts", "sweep")  # fmt: skip
 
 
-def declared_heads(*kinds: Any) -> dict[str, str]:
-    """Head -> what it says, of the rows of some classes."""
-    fields = [field for kind in kinds for field in fields_of(kind).values() if field.head]
-    return {field.head: sentence(field.help) for field in fields}
+def declared_heads(*places: str) -> dict[str, list[str]]:
+    """Head -> what it says, of the rows at some places of report.json."""
+    heads = dict[str, list[str]]()
+    for field in (field for place in places for field in fields_of(kind_at(place)).values()):
+        heads.setdefault(" ".join(str(field.head).split()), []).append(field.help)
+    return heads
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_heads__of_a_table_say_the_help_of_the_field(report: Report, name: str) -> None:
-    declared = declared_heads(*DRAWN[name])
-    heads = getattr(report_tables, name)(report).head
-    titles = {head.text: head.title for head in heads if isinstance(head, TextCell) and head.title}
-    assert titles and titles == {text: declared[text] for text in titles}
-    assert not declared.keys() & {head for head in heads if isinstance(head, str)}
+def titles_of(html: str) -> dict[str, str]:
+    """Head of a table -> what it says."""
+    found = re.findall(r'<th[^>]* title="([^"]*)"[^>]*>(.*?)</th>', html, re.S)
+    texts = ((re.sub("<[^>]*>", " ", head), title) for title, head in found)
+    return {" ".join(unescape(head).split()): unescape(title) for head, title in texts}
+
+
+@pytest.mark.parametrize(
+    ("places", "at"),
+    [
+        (("attacks", "paired"), "attacks"),
+        (("clients", "client_cohorts", "defended", "defended.leakage"), "clients"),
+        (("rounds",), "rounds"),
+        (("suspects",), "who-attacks"),
+    ],
+)
+def test_heads__say_the_help_of_their_fields(
+    everything_html: str, places: tuple[str, ...], at: str
+) -> None:
+    declared, says = declared_heads(*places), titles_of(section(everything_html, at))
+    assert len({*declared} & {*says}) > 1
+    for head in declared.keys() & says.keys() - {"clients"}:  # one is of no field
+        assert any(text[1:].startswith(says[head][1:]) for text in declared[head]), head
+
+
+@pytest.mark.parametrize("place", ROWS)
+def test_heads__of_one_row_class_are_told_apart_and_all_say_something(place: str) -> None:
+    fields = [field for field in fields_of(kind_at(place)).values() if field.head]
+    assert len({field.head for field in fields}) == len(fields)
+    assert all(field.help[:1].isalpha() or field.help[:1] in "[`" for field in fields)
+
+
+def test_suspects__are_marked_where_an_alarm_is_raised(whole: Report, everything_html: str) -> None:
+    text = section(everything_html, "who-attacks")
+    rows = re.findall(r"<tr[^>]*>", text)[1:]
+    assert ["leaks" in row for row in rows] == [bool(row.alarm) for row in whole.suspects]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,58 +85,18 @@ class WithAgreements(Report):
     )
 
 
-def test_titled__a_new_table_needs_its_declaration_alone(report: Report) -> None:
+def test_titled__a_new_table_needs_its_declaration_alone(
+    run: Evaluation, report: Report, tmp_path: Path
+) -> None:
     rows = [AgreementRow(pair=f"a and {i}", share=0.25, equal=i == 1) for i in range(3)]
     more = WithAgreements(**vars(report), agreements=rows)
-    field, table = report_tables.titled(more)["agreements"]
-    assert [*table.marked] == [1] and len(table.rows) == 3 and len(table.head) == 3
-    document = page(more, {})
-    section = document[document.index(f'id="{anchor(field.title)}"') :].partition("</section>")[0]
-    assert "All are of one image." in section and "found by both" in section and "0.25" in section
-    assert [row["value"] for row in flatten(more) if row["subject"] == "agreement"] == [0.25] * 3
-
-
-def test_titled__suspects_stand_in_their_section(whole: Report) -> None:
-    field, table = report_tables.titled(whole)["suspects"]
-    declared = declared_heads(SuspectRow)
-    titles = {head.text: head.title for head in table.head if isinstance(head, TextCell)}
-    assert titles == declared and field.title == "Who attacks?"
-    assert [at in table.marked for at in range(len(table.rows))] == [
-        bool(row.alarm) for row in whole.suspects
-    ]
-
-
-def test_heads__of_one_row_class_are_told_apart_and_all_say_something() -> None:
-    for kinds in (*DRAWN.values(), (ClientInferenceRow,)):
-        for kind in kinds:
-            columns = columns_of(kind)
-            heads = [head for head in columns if isinstance(head, TextCell)]
-            assert len({head.text for head in heads}) == len(columns) and all(
-                head.title[:1].isupper() or head.title[:1] in "[`" for head in heads
-            )
-
-
-def test_page__shows_what_each_head_says(report: Report, html: str) -> None:
-    titles = {unescape(text) for text in re.findall(r'<th[^>]* title="([^"]*)"', html)}
-    for name in ("attacks", "paired", "clients", "rounds"):
-        for head in getattr(report_tables, name)(report).head:
-            says = head.title if isinstance(head, TextCell) else head_title(head)
-            assert not says or says in titles, (name, head)
-
-
-def test_titles__of_no_field_are_those_of_the_report_that_a_row_declares() -> None:
-    """One head is worded in one place; what tables of studies share with them may stay."""
-    own = declared_heads(SuspectRow, ClientInferenceRow, GroupLeakRow, GroupRow)
-    assert not {head.replace("\n", " ") for head in own} & TITLES.keys() - {
-        "client", "untrained", "difference",
-    }  # fmt: skip
-
-
-def test_cells__of_p_values_keep_the_digits_that_matter() -> None:
-    row = row_of(
-        ClientInferenceRow, None, whose="client", client=0, p_value=4.5e-05, p_value_holm=0.0123,
-        p_value_untrained=1.0, difference=0.12345, n=1, n_nonmembers=1,
-    )  # fmt: skip
-    fields = fields_of(ClientInferenceRow)
-    names = ("p_value", "p_value_holm", "p_value_untrained", "difference")
-    assert [text_of(fields[n], row) for n in names] == ["4.5e-05", "0.0123", "1.0000", "0.1235"]
+    write_report(tmp_path, run, more, {})
+    document = (tmp_path / "report.html").read_text(encoding="utf-8")
+    text = section(document, anchor("Which attacks agree?"))
+    assert "All are of one image." in text
+    ((head, *cells),) = tables(text)
+    assert head == ["pair", "found by both", "equal"] and len(cells) == 3
+    assert cells[0][:2] == ["a and 0", "0.25"]
+    assert ["leaks" in row for row in re.findall("<tr[^>]*>", text)] == [False, False, True, False]
+    shares = [row["value"] for row in numbers(tmp_path) if row["subject"] == "agreement"]
+    assert [*map(float, shares)] == [0.25] * 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,14 @@ from PIL import Image
 
 from fedmia.records import Evaluation
 from fedmia.records.rows import Report
-from fedmia.report import report_tables
 from fedmia.report.build import build_report, build_whole
-from fedmia.report.figures import draw
 from fedmia.report.page import page
-from fedmia.report.publish import publish
-from fedmia.report.selection import FEW
-from fedmia.report.tables import TextCell
-from fedmia.report.words.beside import sentences
-from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.report.publish import write_report
 from fedmia.statistics.exposed import most_false
 from fedmia.statistics.thresholds import tpr_at_fpr
-from fedmia.table import flatten
-from tests.report.conftest import alone, scored
+from tests.report.conftest import alone, numbers, opened, said, scored, section, tables
+
+FEW = 20  # rows that report.json and the page have
 
 
 @pytest.fixture(scope="module", name="whole_list")
@@ -37,13 +31,17 @@ def _whole_list(run: Evaluation) -> Report:
 
 
 def sentence_of(report: Report) -> str | None:
-    return sentences(report)["exposed"]
+    """What is said of the list."""
+    lines = said(report).splitlines()
+    return next(
+        (one for one in lines if one.startswith(("Of the first", "No list", "The list"))), None
+    )
 
 
 def found(members: NDArray[np.float64], others: NDArray[np.float64]) -> set[int]:
     """Places of the members that no more than one in twenty non-members score as high as."""
-    high = [sum(o >= s for o in others) for s in members]
-    return {at for at, alarms in enumerate(high) if alarms <= len(others) / 20}
+    high = (others >= members[:, None]).sum(axis=1)
+    return {*np.flatnonzero(high <= len(others) / 20).tolist()}
 
 
 def test_list__has_the_scored_members_by_falling_score(run: Evaluation, whole_list: Report) -> None:
@@ -69,16 +67,11 @@ def test_list__has_the_scored_members_by_falling_score(run: Evaluation, whole_li
 
 
 def test_list__report_json_has_the_first_and_the_end_and_the_file_has_all(
-    run: Evaluation,
-    report: Report,
-    whole_list: Report,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Evaluation, report: Report, whole_list: Report, tmp_path: Path
 ) -> None:
     rows = whole_list.exposed
     assert len(rows) > FEW and report.exposed == [*rows[:FEW], rows[-1]]
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    publish(run, tmp_path, Stopwatch(time.perf_counter()))
+    opened(tmp_path, report, run)
     file = tmp_path / "exposed.csv"
     lines = [*csv.DictReader(io.StringIO(file.read_text()))]
     assert file.stat().st_mode & 0o777 == 0o600
@@ -89,10 +82,9 @@ def test_list__report_json_has_the_first_and_the_end_and_the_file_has_all(
     assert [line["also"].split(";") if line["also"] else [] for line in lines] == [
         row.also for row in rows
     ]
-    table = (tmp_path / "table.csv").read_text()
-    assert f"exposed/{FEW}," in table and f"exposed/{FEW + 1}," not in table
-    of_list = [r for r in flatten(report) if r["subject"].startswith("exposed/1")]
+    of_list = [r for r in numbers(tmp_path) if r["subject"].startswith("exposed/")]
     assert {r["metric"] for r in of_list} == {"score", "p_value", "most_false"}
+    assert {r["subject"] for r in of_list} == {f"exposed/{row.rank}" for row in report.exposed}
 
 
 def test_list__of_subjects_has_the_means_of_their_images(run: Evaluation) -> None:
@@ -179,20 +171,6 @@ def test_parts__are_classes_and_clients_with_enough_members(run: Evaluation) -> 
     assert build_report(one).family.intervals == 4  # of the attacks alone, as before
 
 
-def test_parts__are_groups_beside_the_non_members_of_each(run: Evaluation) -> None:
-    groups = np.repeat(["CT", "MR"], [62, 50]), np.repeat(["CT", "MR"], [400, 100])
-    rows = [row for row in build_report(replace(run, groups=groups)).parts if row.kind == "group"]
-    attack = run.attacks[1]
-    assert [(r.name, r.n_members, r.n_nonmembers) for r in rows] == [
-        ("CT", 62, 400),
-        ("MR", 50, 100),
-    ]
-    cut = np.sort(attack.scores_nonmembers)[-25]
-    for row in rows:
-        found = (attack.scores_members[groups[0] == row.name] > cut).mean()
-        assert row.share == pytest.approx(found, abs=1e-6) and row.low <= found <= row.high
-
-
 def test_parts__are_the_largest_where_they_are_many(run: Evaluation) -> None:
     n, sizes = 900, np.arange(20, 45)
     labels = np.repeat(np.arange(25), sizes)[:n]
@@ -231,11 +209,7 @@ def picture(role: str, at: int) -> tuple[NDArray[np.uint8], str]:
     return pixels, f"file-{role}-{at}.png"
 
 
-def test_pictures__are_small_and_of_the_rows_of_the_page(
-    run: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = draw.figures
-    monkeypatch.setattr(draw, "figures", lambda *of: {"exposed": every(*of)["exposed"]})
+def test_pictures__are_small_and_of_the_rows_of_the_page(run: Evaluation, tmp_path: Path) -> None:
     shown = replace(run, picture=picture)
     whole = build_whole(shown)
     pictures = [row.picture for row in whole.exposed]
@@ -243,14 +217,15 @@ def test_pictures__are_small_and_of_the_rows_of_the_page(
     first = Image.open(io.BytesIO(base64.b64decode(pictures[0] or "")))
     assert first.size == (64, 64)
     assert whole.exposed[0].file == f"file-scored_members-{whole.exposed[0].image}.png"
-    publish(shown, tmp_path, Stopwatch(time.perf_counter()))
+    report, png = build_report(shown), {"exposed.png": b"picture"}
+    write_report(tmp_path, shown, report, png, whole)
     text = (tmp_path / "report.html").read_text()
     assert all(f'data:image/png;base64,{one}"' in text for one in pictures[:FEW])
     assert (tmp_path / "figures" / "exposed.png").is_file()
     assert "file" in (tmp_path / "exposed.csv").read_text().partition("\n")[0].split(",")
-    assert any("images themselves" in note for note in build_report(shown).notes)
+    assert any("images themselves" in note for note in report.notes)
     # Published once more without pictures, nothing of them stays.
-    publish(run, tmp_path, Stopwatch(time.perf_counter()))
+    opened(tmp_path, build_report(run), run)
     assert not [*(tmp_path / "figures").glob("exposed.*")]
     for file in (f for f in tmp_path.rglob("*") if f.is_file()):
         content = file.read_bytes()
@@ -260,8 +235,7 @@ def test_pictures__are_small_and_of_the_rows_of_the_page(
 
 def test_table__leaves_out_columns_of_nothing(run: Evaluation, report: Report) -> None:
     def heads(of: Report) -> list[str]:
-        head = report_tables.titled(of)["exposed"][1].head
-        return [one.text if isinstance(one, TextCell) else one for one in head]
+        return tables(section(page(of, {}), "who-is-exposed"))[0][0]
 
     plain, shown = heads(report), heads(build_report(replace(run, picture=picture)))
     assert {*shown} - {*plain} == {"file", "picture"} and {*plain} >= {"image", "client", "class"}

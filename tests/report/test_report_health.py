@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedmia.records import Evaluation, ScoredAttack
+from fedmia.records import Evaluation, Probe, ScoredAttack
 from fedmia.records.note import Note
-from fedmia.records.rows import HealthRow, RegimeRow, UtilityRow
+from fedmia.records.rows import HealthRow, RegimeRow
 from fedmia.report.build import build_report
-from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, probes_below_untrained
-from fedmia.report.words.beside import sentences
 from fedmia.report.words.notes import in_words
-from tests.made_up_runs import made_up
-from tests.report.conftest import alone
+from tests.report.conftest import alone, said
 
 CHANCE = 4.29  # ln 73
-
-
-def both(linear: float | None, untrained: float | None = 0.5) -> tuple[UtilityRow, UtilityRow]:
-    """Of the scored encoder and of the untrained one."""
-    first, second = (made_up(UtilityRow, linear=one, n=100) for one in (linear, untrained))
-    return first, second
+ALIKE, ALIKE_ALONE, AT_CHANCE = 0.999, 0.9999, 0.97
 
 
 @pytest.mark.parametrize(
@@ -45,18 +38,15 @@ def both(linear: float | None, untrained: float | None = 0.5) -> tuple[UtilityRo
     ],
 )
 def test_health_row__two_signs_of_three(
-    cosine: float, loss: float | None, linear: float | None, collapsed: bool
+    run: Evaluation, cosine: float, loss: float | None, linear: float | None, collapsed: bool
 ) -> None:
+    """The probe of the untrained encoder is right half of the time."""
     measured = HealthRow(cosine=cosine, loss=loss, chance=CHANCE, collapsed=False)
-    row = health_row(measured, *both(linear))
-    assert row is not None and row.collapsed is collapsed and row.cosine == cosine
-    assert health_row(None, *both(linear)) is None
-
-
-def test_probes__worse_than_on_the_untrained_encoder() -> None:
-    for accuracies in ((0.5,), (None,), (0.5, None)):
-        assert probes_below_untrained(*both(*accuracies)) == {}
-    assert len(probes_below_untrained(*both(0.4))) == 1
+    probes = {"linear": Probe(linear, 100)}, {"linear": Probe(0.5, 100)}
+    one = of(run, exact(0.5), health=measured, utility=probes[0], utility_untrained=probes[1])
+    report = build_report(one)
+    assert report.health is not None and report.health.collapsed is collapsed
+    assert (report.verdict_code == "collapsed") is collapsed
 
 
 def exact(auc: float, name: str = "similarity", **more: str) -> ScoredAttack:
@@ -66,11 +56,12 @@ def exact(auc: float, name: str = "similarity", **more: str) -> ScoredAttack:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def of(run: Evaluation, *attacks: ScoredAttack, members: int = 2) -> Evaluation:
+def of(run: Evaluation, *attacks: ScoredAttack, members: int = 2, **more: Any) -> Evaluation:
     """The run with 100 non-members and these attacks alone."""
+    more |= {"pixels": None, "clients": [], "rounds": (), "curves": None, "leakage": {}}
     cut = {n: getattr(run, n)[:members] for n in ("member_ids", "member_client", "member_labels")}
     cut |= {n: getattr(run, n)[:100] for n in ("nonmember_ids", "nonmember_labels")}
-    return alone(run, *attacks, pixels=None, clients=[], **cut)
+    return alone(run, *attacks, layers={}, **cut, **more)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +72,14 @@ def test_regime__similarity_over_the_bound(run: Evaluation, auc: float, name: st
     other = exact(1.0 if name == "weak" else 0.3, "combined")
     report = build_report(of(run, other, exact(auc)))
     assert report.regime == RegimeRow(name=name, auc=auc, bound=0.85)
-    assert f"{name} (similarity has AUC {auc:.3f}" in str(sentences(report)["regime"])
+    assert f"{name} (similarity has AUC {auc:.3f}" in said(report)
 
 
 def test_regime__null_without_an_auc_of_similarity(run: Evaluation) -> None:
     nobody = of(run, replace(exact(0.9), scores_members=np.zeros(0)), members=0)
     for one in (of(run), of(run, exact(0.97, "combined")), nobody):
         report = build_report(one)
-        assert report.regime is sentences(report)["regime"] is None
+        assert report.regime is None and "similarity has AUC" not in said(report)
 
 
 def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: Evaluation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,52 +15,56 @@ from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.records import Evaluation
-from fedmia.records.defence_rows import AggregationRow, DefenceRow
-from fedmia.records.privacy import CanaryBoundRow, Epsilon
 from fedmia.records.rows import Report
-from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.codes import UNSOUND
-from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
-from fedmia.report.words.beside import sentences
-from fedmia.report.words.bounds import defended_lines
-from fedmia.table import flatten
-from tests.report.conftest import guessed, scored, shown
+from tests.report.conftest import (
+    claim,
+    defence,
+    guessed,
+    numbers,
+    opened,
+    said,
+    scored,
+    server,
+    shown,
+)
 from tests.snapshots import Snapshot
 
 
-def claiming(run: Evaluation, *told: Epsilon) -> Evaluation:
+def claiming(run: Evaluation, *told: Any) -> Evaluation:
     """`run`, whose first clients claim `told` and whose others claim nothing."""
     clients = [
-        replace(
-            c, defence=DefenceRow(name="dpsgd", epsilon=told[c.id]) if c.id < len(told) else None
-        )
+        replace(c, defence=defence(epsilon=told[c.id]) if c.id < len(told) else None)
         for c in run.clients
     ]
-    return replace(run, clients=clients)
+    return replace(run, clients=clients, rounds=(), curves=None, leakage={}, layers={})
 
 
-def claim(value: float | None, correct: tuple[int, ...] = ()) -> Epsilon:
-    """With 1,000 canaries, 700 guessed, where `correct` is told."""
-    audit = guessed(1000, (50, 350, 700), correct) if correct else None
-    return Epsilon(
-        value=value, delta=1e-5, rounds=20, standing="heuristic", assumptions="Per image.",
-        lower_bound=audit,
-    )  # fmt: skip
+def audited(value: float | None, correct: tuple[int, ...]) -> Any:
+    """A claim with 1,000 canaries, 700 guessed, so many of them right."""
+    return claim(value, lower_bound=guessed(1000, (50, 350, 700), correct))
 
 
-def canary_bounds(report: Report) -> list[CanaryBoundRow]:
+def canary_bounds(report: Report) -> list[Any]:
     """By canaries, of the first two clients."""
     stated = [c.defence.epsilon for c in report.clients[:2] if c.defence and c.defence.epsilon]
     return [epsilon.lower_bound for epsilon in stated if epsilon.lower_bound]
 
 
+def defended_lines(report: Report) -> list[str]:
+    return [line for line in said(report).splitlines() if line.startswith("Defended, ")]
+
+
 BLAMED, CHANCE = (49, 315, 520), (26, 180, 355)
 
 
-def test_canaries__refute_a_claim_and_are_shouted(run: Evaluation, snapshot: Snapshot) -> None:
-    report = build_report(claiming(run, claim(1.0, BLAMED), claim(1.0, CHANCE)))
+def test_canaries__refute_a_claim_and_are_shouted(
+    run: Evaluation, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    whole = claiming(run, audited(1.0, BLAMED), audited(1.0, CHANCE))
+    report = build_report(whole)
     first, second = canary_bounds(report)
     together = one_run_bound(1000, (50, 350, 700), BLAMED, 1e-5, 0.05 / 3)
     assert first.value_simultaneous == pytest.approx(together, abs=1e-6)
@@ -74,29 +79,22 @@ def test_canaries__refute_a_claim_and_are_shouted(run: Evaluation, snapshot: Sna
     snapshot(line)
     low, high = second.value, first.value
     assert f"{low:.2f} to {high:.2f}" in line
-    terminal, html = shown(report)
-    assert line in terminal and "CLAIM REFUTED" in terminal and "canaries (REFUTED)" in html
-    assert '<p class="verdict leaks">CLAIM REFUTED' in page(report, {})
-    bounds = [row["value"] for row in flatten(report) if row["metric"] == "lower_bound"]
-    assert bounds[:2] == [high, low]
+    html = page(report, {})
+    assert "canaries (REFUTED)" in html and '<p class="verdict leaks">CLAIM REFUTED' in html
+    opened(tmp_path, report, whole)
+    bounds = [row["value"] for row in numbers(tmp_path) if row["metric"] == "lower_bound"]
+    assert [*map(float, bounds[:2])] == [high, low]
 
 
 def test_canaries__of_the_server_are_shouted_and_share_the_error(run: Evaluation) -> None:
     """One bound more of the family; a Gaussian claim is held to the bound of its own law."""
     audit = guessed(1000, (1000,), (820,), "own-runs-gdp")
-    spent = Epsilon(
-        value=2.0, delta=1e-5, rounds=30, standing="guaranteed", assumptions="", unit="client",
-        lower_bound=audit,
-    )  # fmt: skip
-    whole = replace(
-        run, aggregation=AggregationRow(name="dp-fedavg", view="updates", epsilon=spent)
-    )
-    report = build_report(whole)
-    server: Any = report.aggregation
-    row, bound = server.epsilon, server.epsilon.lower_bound
-    low = beta.ppf(0.05 / bounds_family(whole), 820, 181)
+    told = claim(2.0, rounds=30, standing="guaranteed", unit="client", lower_bound=audit)
+    report = build_report(replace(run, aggregation=server("dp-fedavg", epsilon=told)))
+    own: Any = report.aggregation
+    row, bound = own.epsilon, own.epsilon.lower_bound
+    low = beta.ppf(0.05 / 2, 820, 181)  # one by the attacks, and this one
     want = epsilon_at(2 * norm.ppf(low), 1e-5)
-    assert bounds_family(whole) == bounds_family(run) + 1 == 2
     assert bound.value_simultaneous == pytest.approx(want, abs=1e-6) and bound.refuted
     assert bound.value > want > 2 and (row.unit, bound.audit) == ("client", audit.audit)
     assert report.verdict.startswith("CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg")
@@ -107,52 +105,41 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: Evaluation
 def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
     run: Evaluation,
 ) -> None:
-    audits = (
-        guessed(1000, (50, 350, 700), (40, 250, 462), by) for by in ("one-run", "one-run-gdp")
-    )
-    any_law, gaussian = (
-        lowerbounds.epsilon_lower_bound(one, 1e-5, one.correct, 0.05) for one in audits
-    )
+    told = [
+        claim(9.0, lower_bound=guessed(1000, (50, 350, 700), (40, 250, 462), by))
+        for by in ("one-run", "one-run-gdp")
+    ]
+    any_law, gaussian = canary_bounds(build_report(claiming(run, *told)))
     mu = shared_run_bound(1000, (50, 350, 700), (40, 250, 462), 0.05)
-    assert gaussian == epsilon_at(mu, 1e-5) > 1.0 > any_law > 0
+    assert gaussian.value == pytest.approx(epsilon_at(mu, 1e-5), abs=1e-6)
+    assert gaussian.value > 1.0 > any_law.value > 0
 
 
-def test_stack__one_line_a_unit(run: Evaluation) -> None:
+def test_stack__one_line_a_unit(run: Evaluation, tmp_path: Path) -> None:
     """Neither compared nor hidden, in terminal, page and rows."""
-    image = Epsilon(
-        value=2.0,
-        delta=1e-5,
-        rounds=20,
-        standing="guaranteed",
-        assumptions="Per image.",
-        unit="image",
-    )
-    client = Epsilon(
-        value=90.0,
-        delta=1e-6,
-        rounds=20,
-        standing="guaranteed",
-        assumptions="The client.",
-        unit="client",
-    )
-    both = DefenceRow(name="dpsgd, gaussian", epsilon=image, beside=[client])
+    image = claim(2.0, standing="guaranteed", unit="image")
+    client = claim(90.0, standing="guaranteed", unit="client", delta=1e-6, assumptions="All of it.")
+    both = defence("dpsgd, gaussian", image, beside=[client])
+    whole = claiming(run)
     clients = [replace(c, defence=both if c.id == 0 else None) for c in run.clients]
-    report = build_report(replace(run, clients=clients))
-    defence: Any = report.clients[0].defence
-    assert [e.unit for e in (defence.epsilon, *defence.beside)] == ["image", "client"]
-    terminal, html = shown(report)
+    whole = replace(whole, clients=clients)
+    report = build_report(whole)
+    own: Any = report.clients[0].defence
+    assert [e.unit for e in (own.epsilon, *own.beside)] == ["image", "client"]
+    html = shown(report)[1]
     first, second = defended_lines(report)
     assert "epsilon 2 for one image" in first and "epsilon 90 for one client" in second
     for line in (first, second):
         who, _, what = line.removesuffix(".").partition(": ")
-        assert line in terminal and who == "Defended, client 0" and what in html
-    assert "Per image." in html and "The client." in html
-    row = next(row for row in flatten(report) if row["metric"] == "epsilon")
-    assert (row["value"], row["unit"]) == (2.0, "image")
+        assert who == "Defended, client 0" and what in html
+    assert "Per image." in html and "All of it." in html
+    opened(tmp_path, report, whole)
+    row = next(row for row in numbers(tmp_path) if row["metric"] == "epsilon")
+    assert (float(row["value"]), row["unit"]) == (2.0, "image")
 
 
 def test_canaries__whose_claim_they_cannot_reach_say_so(run: Evaluation) -> None:
-    report = build_report(claiming(run, claim(8.0, BLAMED), claim(None, BLAMED)))
+    report = build_report(claiming(run, audited(8.0, BLAMED), audited(None, BLAMED)))
     bounds = canary_bounds(report)
     assert not any(bound.refuted for bound in bounds)
     most = bounds[0].most
@@ -174,7 +161,7 @@ def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(run: Eva
     assert (bound.n_members, bound.n_nonmembers, bound.clients) == (112, 500, 9)
     assert bound.refuted and bound.claim == 0.5
     assert report.verdict.startswith("CLAIM REFUTED: clients claim epsilon 0.5 at most, yet asc")
-    assert "REFUTED" in str(sentences(report)["bound"])
+    assert "Clients claim an epsilon of at most 0.5 (delta 1e-05)" in said(report)
 
 
 def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(run: Evaluation) -> None:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fedmia.records import Evaluation, Pair, ScoredAttack
+from fedmia.records import ALONE, MEAN, Pair, ScoredAttack, SetScores
 from fedmia.records.rows import RoundRow
-from fedmia.report.build import round_row
-from fedmia.report.metrics import attack_row, paired_rows
-from fedmia.report.words.attacks import pair_sentence
 from fedmia.statistics.auc import auc_estimate, auc_interval
+from tests.made_up_runs import report_of
 from tests.report.conftest import scored
 
 OVER = "the same rounds without ascent"
 
 
+def attack_row(attack: ScoredAttack, tests: int = 1, prior: float | None = None) -> Any:
+    """The first of so many attacks."""
+    others = (replace(attack, name=f"{i}") for i in range(1, tests))
+    config = {} if prior is None else {"prior": prior}
+    return report_of(attack, *others, config=config).attacks[0]
+
+
 def test_attack_row__threshold_ignores_the_scored_images() -> None:
     attack = scored("similarity", 0.8, 60, 200, 1)
     moved = replace(attack, scores_members=attack.scores_members + 5)
-    assert attack_row(attack, 3).threshold == attack_row(moved, 3).threshold
+    assert attack_row(attack).threshold == attack_row(moved).threshold
     other = replace(attack, known_members=attack.known_members + 5)
-    assert attack_row(attack, 3).threshold != attack_row(other, 3).threshold
+    assert attack_row(attack).threshold != attack_row(other).threshold
 
 
 def test_attack_row__float32_scores_give_the_same_numbers_as_float64() -> None:
@@ -34,13 +40,6 @@ def test_attack_row__float32_scores_give_the_same_numbers_as_float64() -> None:
     known = {"known_members": np.full(3, high), "known_nonmembers": np.full(3, low)}
     attack = ScoredAttack("similarity", "", "", "", *sides, **known)
     assert attack_row(attack, 1).accuracy == 1.0
-
-
-def test_attack_row__simultaneous_interval_is_wider() -> None:
-    row = attack_row(scored("similarity", 0.8, 60, 2000, 1), 12)
-    (low, high), (low_s, high_s) = row.auc_ci, (row.low, row.high)
-    assert low_s < low < row.auc < high < high_s
-    assert all(row.tpr_at_fpr[t] is not None for t in ("0.001", "0.01", "0.1"))
 
 
 @pytest.mark.parametrize(("rounds", "last"), [((3, 5, 9), 9), ((4,), 4), ((), None)])
@@ -92,55 +91,84 @@ def test_attack_row__precision_at_a_prior_is_of_the_tpr_and_the_ends_of_its_inte
         ):
             assert tpr is not None
             named = 0.02 * tpr + 0.98 * float(target)
-            assert value == pytest.approx(0.02 * tpr / named)
+            assert value == pytest.approx(0.02 * tpr / named, abs=2e-6)
     assert plain.precision_at_prior is None is plain.precision_at_prior_ci
     assert replace(row, precision_at_prior=None, precision_at_prior_ci=None) == plain
 
 
-def test_round_row__leakage_is_of_members_over_non_members(run: Evaluation) -> None:
+def test_rounds__leakage_is_of_members_over_non_members() -> None:
     """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
     members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])
     whole = ScoredAttack("a", "", "", "", members, others)
     empty = replace(whole, scores_members=members[:0]), replace(whole, scores_nonmembers=others[:0])
     attacks = {"whole": whole, "none": empty[0], "alone": empty[1]}
     bare = RoundRow(round=7, under_attack=True, loss=1.5, knn=0.25)
-    scores = replace(run, leakage={7: attacks}, layers={7: {"layer1": whole}})
-    row = round_row(bare, scores)
+    more: Any = {"leakage": {7: attacks}, "layers": {7: {"layer1": whole}}}
+    (row,) = report_of(whole, rounds=[bare], **more).rounds
     assert (row.round, row.under_attack, row.loss, row.knn) == (7, True, 1.5, 0.25)
-    assert row.leakage == {"whole": 5 / 6, "none": None, "alone": None}
-    assert row.layers == {"layer1": 5 / 6}
-    ci = auc_interval(auc_estimate(members, others))
-    assert row.leakage_ci == {"whole": ci, "none": None, "alone": None}
+    assert row.leakage == pytest.approx({"whole": 5 / 6, "none": None, "alone": None}, abs=1e-6)
+    assert row.layers == pytest.approx({"layer1": 5 / 6}, abs=1e-6)
+    ci: Any = row.leakage_ci
+    assert ci["whole"] == pytest.approx(auc_interval(auc_estimate(members, others)), abs=1e-6)
+    assert ci["none"] is None is ci["alone"]
 
 
 @pytest.mark.parametrize(
-    ("aucs", "family", "words"),
+    ("aucs", "more", "words"),
     [
-        ((0.9, 0.5), 5, "ascent adds +0."),
-        ((0.5, 0.9), 5, "ascent finds less than"),
-        ((0.62, 0.5), 10_000, "nothing measurable"),  # by the simultaneous interval
+        ((0.9, 0.5), 0, f"ascent adds +0.41 [+0.34, +0.48] AUC over {OVER}"),
+        ((0.5, 0.9), 0, f"ascent finds less than {OVER}"),
+        ((0.57, 0.5), 80, "nothing measurable"),  # by the simultaneous interval
     ],
 )
-def test_paired_row__adds_or_tells_less(aucs: tuple[float, float], family: int, words: str) -> None:
+def test_pairs__add_or_tell_less(aucs: tuple[float, float], more: int, words: str) -> None:
+    """Of an attack under attack, which the verdict names with its pair; `more` widen its family."""
     attack, control = (scored("ascent", auc, 150, 300, i) for i, auc in enumerate(aucs))
-    (row,) = paired_rows([Pair(attack, replace(control, name="zero"), OVER)], family)
-    sentence = pair_sentence(row, [row])
-    assert words in sentence and OVER in sentence
-    assert row.difference == pytest.approx(row.auc - row.auc_control)
-    assert (row.ci[0] > 0 > row.low) == (family > 5)
+    attack = replace(attack, under_attack=True, act="ascent")
+    zero = Pair(attack, replace(control, name="ascent-zero"), OVER)
+    other = scored("a", 0.7, 150, 300, 9)
+    others = [Pair(other, scored("b", 0.5, 150, 300, 8), "no such")] * more
+    report = report_of(attack, pairs=[zero, *others])
+    row: Any = report.paired[0]
+    assert row.difference == pytest.approx(row.auc - row.auc_control, abs=2e-6)
+    assert row.ci[0] > row.low and row.ci[1] < row.high and row.over == OVER
+    assert report.family.intervals_controls == 2 + more
+    if aucs[0] > 0.5:
+        assert words in report.verdict
+    else:
+        assert row.high < 0 and words not in report.verdict
 
 
-def test_paired_rows__what_adds_to_one_control_of_two_says_so() -> None:
-    attack, before, norm = (scored("a", auc, 150, 300, i) for i, auc in enumerate((0.8, 0.5, 0.9)))
-    pairs = [Pair(attack, before, OVER), Pair(attack, norm, "another")]
-    rows = paired_rows(pairs, 5)
-    adds, less = (pair_sentence(row, rows) for row in rows)
-    assert adds.endswith(f"over {OVER}, but not over another")
-    assert "finds less than another" in less and OVER not in less
-    assert pair_sentence(rows[0], rows[:1]).endswith(OVER)
-
-
-def test_paired_row__an_attack_adds_nothing_over_itself() -> None:
+def test_pairs__an_attack_adds_nothing_over_itself() -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
-    (row,) = paired_rows([Pair(attack, replace(attack, name="ascent-zero"), OVER)], 5)
+    zero = Pair(attack, replace(attack, name="ascent-zero"), OVER)
+    row: Any = report_of(attack, pairs=[zero]).paired[0]
     assert row.difference == 0 and row.ci == pytest.approx((0, 0), abs=0.02)
+
+
+def test_sets__beside_their_control_and_with_one_family() -> None:
+    judged = np.array([[5.0, 1.0], [6.0, 2.0]]), np.array([[1.0, 3.0], [2.0, 0.0], [7.0, 4.0]])
+    control = {"ascent-static-zero": (judged[0][:, 1], judged[1][:, 1])}
+    one = SetScores("ascent-static", ALONE, 2, judged[0][:, 0], judged[1][:, 0], control)
+    attack = scored("ascent-static", 0.6, 40, 60, 0)
+    row: Any = report_of(attack, sets=[one, replace(one, judged=MEAN)]).sets[0]
+    (zero,) = row.controls
+    assert (zero.name, row.n_member_sets, row.n_nonmember_sets) == ("ascent-static-zero", 2, 3)
+    assert row.auc == pytest.approx(4 / 6, abs=1e-6)  # 5 and 6 over 1 and 2, under 7
+    assert zero.auc == pytest.approx((1 + 1) / 6, abs=1e-6)  # 1 and 2 over 0 alone
+    assert zero.difference == pytest.approx(2 / 6, abs=1e-6)
+    low, high = zero.difference_ci
+    assert low < 2 / 6 < high and row.low < row.auc_ci[0] <= row.auc
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"members": np.array([0.0, np.nan])}, "1 of 2"),
+        ({"controls": {"zero": (np.zeros(3), np.zeros(2))}}, r"by zero.*expected \(2,\)"),
+    ],
+)
+def test_sets__that_are_broken_are_refused(broken: dict[str, Any], words: str) -> None:
+    sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)
+    with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{words}"):
+        report_of(scored("lpla", 0.6, 40, 60, 0), sets=[sets])

@@ -5,23 +5,17 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-import fedmia.report
 from fedmia.records import Evaluation, Pair
 from fedmia.records.note import Note
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.report.page import page
-from fedmia.report.publish import json_text
-from fedmia.report.words.card import UNTRIED
-from tests.report.conftest import Page, alone, scored, terminal
-from tests.report.test_report_words import TECHNICAL
+from tests.pages.reading import ROOT
+from tests.report.conftest import TECHNICAL, Page, alone, scored, terminal
 from tests.snapshots import Snapshot
 
-TEMPLATES = Path(fedmia.report.__file__).parent / "templates"
+TEMPLATES = ROOT / "fedmia" / "report" / "templates"
 
 
 def test_everything__in_terminal_and_page(whole: Report, snapshot: Snapshot) -> None:
@@ -75,7 +69,10 @@ def test_page__is_printed_whole_and_says_on_each_page_of_what_it_is(report: Repo
         body.count('class="print') == 1 and "@media screen { .print { display: none; } }" in style
     )
     first = body.partition("<nav")[0]
-    assert UNTRIED in first and f"{report.attacks[0].n_members} training images" in first
+    assert (
+        "Not tested: other attacks than these" in first
+        and f"{report.attacks[0].n_members} training images" in first
+    )
 
 
 def test_page__escapes_everything(run: Evaluation) -> None:
@@ -107,8 +104,3 @@ def test_render__fits_80_columns_without_cutting_or_markup(run: Evaluation) -> N
     assert any(line.startswith("[bold]") for line in lines)
     assert not any("(round)" in line for line in lines)  # of models of no run
     assert "Defended, client 0, 1: dpsgd" in "\n".join(lines)
-
-
-def test_json_text__refuses_nan() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        json_text({"auc": float("nan")})

@@ -10,7 +10,6 @@ import pytest
 
 from fedmia.records import Evaluation, ScoredAttack
 from fedmia.report.build import build_report
-from fedmia.report.per_client import per_client
 from fedmia.seeding import rng
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.by_client import interval_over_images
@@ -18,6 +17,7 @@ from fedmia.statistics.intervals import clopper_pearson
 from fedmia.statistics.thresholds import tpr_at_fpr
 from tests.report.conftest import alone, make_run
 
+SIX = {"abs": 1e-6}  # decimals of a report
 CLIENTS = 9  # that hold the members of `make_run`; a tenth holds none
 
 
@@ -42,6 +42,15 @@ def asking(
         by_client_members=members,
         by_client_nonmembers=nonmembers,
     )
+
+
+def per_client(run: Evaluation, attack: ScoredAttack, placebo: bool = False) -> Any:
+    """The report's row of the attack, or of its placebo; None where there is none."""
+    more: dict[str, Any] = {"rounds": (), "curves": None, "leakage": {}, "layers": {}}
+    controls = {"placebo": [attack]} if placebo else {}
+    bare = alone(run, attack, controls=controls, clients=(), pixels=None, **more)
+    (row,) = build_report(bare).named_clients or [None]
+    return row and (row.placebo if placebo else row).per_client
 
 
 def naive(run: Evaluation, attack: ScoredAttack) -> tuple[float, np.ndarray, np.ndarray]:
@@ -89,7 +98,7 @@ def test_per_client__is_the_loop(digits: int) -> None:
     result = per_client(run, attack)
     assert result is not None
     value, wins, weights = naive(run, attack)
-    assert result.auc == pytest.approx(value)
+    assert result.auc == pytest.approx(value, **SIX)
     n = int(np.sum((run.member_client != 5) & (run.member_labels != 3)))
     assert result.n_members == result.positive_pairs == n == len(wins)
     assert result.n_nonmembers == 50
@@ -105,11 +114,13 @@ def test_per_client__of_one_client_and_one_class_is_the_plain_auc(run: Evaluatio
     assert result is not None and attack.by_client_members is not None
     assert attack.by_client_nonmembers is not None
     pairs = attack.by_client_members[:, 5], attack.by_client_nonmembers[:, 5]
-    assert result.auc == pytest.approx(auc(*pairs))
+    assert result.auc == pytest.approx(auc(*pairs), **SIX)
     rate = tpr_at_fpr(*pairs, 0.01)
-    assert rate is not None and result.tpr_at_fpr["0.01"] == rate[0] > 0
+    assert rate is not None and rate[0] > 0
+    assert result.tpr_at_fpr["0.01"] == pytest.approx(rate[0], **SIX)
     # At the thresholds that were drawn; their own error is not in it.
-    assert result.tpr_at_fpr_ci["0.01"] == clopper_pearson(round(rate[0] * 112), 112)
+    ends = clopper_pearson(round(rate[0] * 112), 112)
+    assert result.tpr_at_fpr_ci["0.01"] == pytest.approx(ends, **SIX)
     # Independent pairs, one an image: the bootstrap is close to the interval by formula.
     np.testing.assert_allclose(result.auc_ci, auc_interval(auc_estimate(*pairs)), atol=0.015)
 
@@ -119,38 +130,6 @@ def test_interval__where_every_draw_is_the_same_keeps_a_width(run: Evaluation) -
     assert result is not None and result.auc == pytest.approx(1)
     assert 0.85 < result.auc_ci[0] < 0.99 and result.auc_ci[1] == pytest.approx(1)
     assert interval_over_images(np.ones((1, 9)), np.ones((1, 9)), rng(0)) is None
-
-
-def test_planted__one_client_tells_more_than_the_highest_of_all(run: Evaluation) -> None:
-    attack = asking(run, 1.2)
-    result = per_client(run, attack)
-    assert result is not None
-    highest = auc(attack.scores_members, attack.scores_nonmembers)
-    assert result.auc == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
-    assert result.auc > highest + 0.1
-    assert result.auc_ci[0] > 0.5 and result.auc_ci[0] < result.auc < result.auc_ci[1]
-    assert result == per_client(run, attack)  # seeded
-    other = per_client(run, attack, "placebo")
-    assert other is not None and other.auc_ci != result.auc_ci
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("offsets", [{}, {"client_offset": 3, "class_offset": 3}])
-def test_null__is_a_half_whatever_a_client_fits_well(offsets: dict[str, float]) -> None:
-    """Clients hold classes of their own and unequally many images; each fits all images of its
-    class, or the clients all images, to degrees of their own."""
-    aucs = []
-    for seed in range(12):
-        run = make_run(seed=seed)
-        draw = rng(seed, "clients")
-        client = np.minimum(draw.integers(0, CLIENTS, 112), draw.integers(0, CLIENTS, 112))
-        own = np.where(draw.random(112) < 0.7, client, run.member_labels)
-        run = replace(run, member_client=client, member_labels=own)
-        row = per_client(run, asking(run, 0.0, seed, **offsets))
-        assert row is not None
-        aucs.append((row.auc, row.auc_ci[0] <= 0.5 <= row.auc_ci[1]))
-    assert np.mean([a for a, _ in aucs]) == pytest.approx(0.5, abs=0.03)
-    assert sum(h for _, h in aucs) >= 9
 
 
 def test_none__without_scores_by_client_or_anything_to_compare(run: Evaluation) -> None:

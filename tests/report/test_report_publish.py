@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 
 from fedmia.records import Evaluation
 from fedmia.records.rows import Report
-from fedmia.report.figures import draw
-from fedmia.report.publish import publish, show
+from fedmia.report.publish import json_text, publish, show
 from fedmia.runtime.stopwatch import PARTS, Stopwatch
-from fedmia.storage.json_rows import to_json
 
 
 def untimed(report: Report) -> Report:
@@ -24,9 +21,8 @@ def untimed(report: Report) -> Report:
 def test_publish__report_files_and_the_seconds_of_both(
     run: Evaluation, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        draw, "draw_all", lambda scores, report: {"roc.png": b"picture", "roc.pdf": b"pages"}
-    )
+    saved = "matplotlib.figure.Figure.savefig"
+    monkeypatch.setattr(saved, lambda self, file, **how: file.write(b"picture"))
     timed = replace(run, timing={"by_attack": {"lpla": 1.23456789}})
     (tmp_path / "RUN").mkdir()
     made = publish(timed, tmp_path / "RUN", Stopwatch(time.perf_counter()))
@@ -35,24 +31,25 @@ def test_publish__report_files_and_the_seconds_of_both(
     assert made.timing["by_attack"] == {"lpla": 1.234568}
     assert made.timing["report"] > 0
     files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*"))
+    figures = [name for name in files if name.startswith("RUN/figures/")]
+    assert {"RUN/figures/roc.pdf", "RUN/figures/roc.png"} < {*figures}
+    assert {(tmp_path / name).read_bytes() for name in figures} == {b"picture"}
     want = [
         "curves.npz",
         "exposed.csv",
-        "figures/roc.pdf",
-        "figures/roc.png",
         "report.html",
         "report.json",
         "scores.csv",
     ]
     want += ["table.csv", "table.parquet"]
-    assert files == [f"RUN/{n}" for n in want]
-    assert json.loads((tmp_path / "RUN" / "report.json").read_text()) == to_json(made)
+    assert [name for name in files if name not in figures] == [f"RUN/{n}" for n in want]
+    assert (tmp_path / "RUN" / "report.json").read_text() == json_text(made)
 
 
 def test_publish__without_a_folder_draws_nothing(
     run: Evaluation, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(draw, "draw_all")
+    monkeypatch.delattr("matplotlib.figure.Figure.savefig")
     made = publish(run, None, Stopwatch(time.perf_counter()))
     assert untimed(made) == untimed(report)
     assert [*made.timing][: len(PARTS) + 1] == [*PARTS, "total_s"]
@@ -63,9 +60,19 @@ def test_show__json_verdict_or_tables(
     report: Report, folder: Path | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show(report, folder, json=True, quiet=True)
-    assert json.loads(capsys.readouterr().out) == to_json(report)
+    assert capsys.readouterr().out == json_text(report)
     show(report, folder, json=False, quiet=True)
     assert capsys.readouterr().out == report.verdict + "\n"
     show(report, folder, json=False, quiet=False)
     out = capsys.readouterr().out
     assert " verdict " in out and ("Report: RUN/report.html" in out) == (folder is not None)
+
+
+@pytest.mark.parametrize("flags", [{"json": True, "quiet": False}, {"json": False, "quiet": True}])
+def test_show__an_attack_that_broke_is_told_however_little_is_asked_for(
+    report: Report, flags: dict[str, bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"lira": "failed: OSError: no", "rmia": "needs shadows"}
+    show(replace(report, not_run=broken), None, **flags)
+    told = capsys.readouterr().err
+    assert told.startswith("fedmia: ") and "lira" in told and "rmia" not in told

@@ -5,19 +5,20 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmia.records.json_schema import schema
-from fedmia.records.rows import Report
-from fedmia.storage.json_rows import from_json
-from tests.pages.reading import ROOT
+from fedmia import open_run
+from fedmia.settings.errors import InputError
+from tests.made_up_runs import write_run
+from tests.pages.reading import ROOT, script
 
 jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
 FILES = (
-    "benchmarks/results/default/report.json",
-    "benchmarks/results/overfit/report.json",
+    "research/results/default/report.json",
+    "research/results/overfit/report.json",
     "tests/stored/run/report.json",
 )
 FAULTS: dict[str, Callable[[Any], object]] = {
@@ -39,28 +40,36 @@ FAULTS: dict[str, Callable[[Any], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The schema that the reference prints."""
+    page = script("formats_pages", "docs/_ext").report_schema()
+    return json.loads(page.partition("```json\n")[2].partition("```")[0])
+
+
 def read(path: str) -> Any:
     return json.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
-def test_schema__fits_the_committed_reports() -> None:
-    whole = schema(Report, "report.json")
+def test_schema__fits_the_committed_reports(whole: Any) -> None:
     jsonschema.Draft202012Validator.check_schema(whole)
     for path in FILES:
         jsonschema.Draft202012Validator(whole).validate(read(path))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_schema__refuses_what_the_reader_refuses(fault: str) -> None:
+def test_schema__refuses_what_the_reader_refuses(fault: str, whole: Any, tmp_path: Path) -> None:
     report = copy.deepcopy(read(FILES[0]))
     FAULTS[fault](report)
-    with pytest.raises(ValueError, match=r"^report\."):
-        from_json(Report, report, "report")
-    assert not jsonschema.Draft202012Validator(schema(Report, "report.json")).is_valid(report)
+    write_run(tmp_path, {})
+    (tmp_path / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    with pytest.raises(InputError, match=r": report\."):
+        open_run(tmp_path).records  # noqa: B018
+    assert not jsonschema.Draft202012Validator(whole).is_valid(report)
 
 
-def test_schema__says_what_a_field_means_and_in_which_unit() -> None:
-    rows = schema(Report, "report.json")["$defs"]
+def test_schema__says_what_a_field_means_and_in_which_unit(whole: Any) -> None:
+    rows = whole["$defs"]
     for name, row in rows.items():
         omitted = {
             n for n in row["properties"] if n.startswith(("precision_at_prior", "one_score"))

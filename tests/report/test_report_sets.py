@@ -1,16 +1,13 @@
-"""Sets in the report: AUCs by hand, the control on the same sets, scores that are refused."""
+"""Scores of sets: the means of their images, those judged alone, the control on the same sets."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from fedmia.evaluation.steps.sets import set_scores
-from fedmia.records import ALONE, MEAN, Evaluation, Pair, ScoredAttack, SetScores
-from fedmia.report.build import build_report
-from fedmia.report.metrics import set_row
+from fedmia.records import ALONE, MEAN, Pair, ScoredAttack
 
 SETS = np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]])
 
@@ -55,7 +52,6 @@ def test_set_scores__every_pair_is_a_control_of_means_and_the_twin_of_an_act() -
     assert [*mean.controls] == ["ascent-zero", "loss-before"]
     assert [*whole.controls] == ["ascent-zero"]
     np.testing.assert_array_equal(mean.controls["ascent-zero"][0], [0.5, 0.5])
-    assert [c.name for c in set_row(mean, 1).controls] == [*mean.controls]
 
 
 def test_set_scores__alone_stands_beside_the_mean() -> None:
@@ -64,27 +60,6 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     judged_alone = replace(one, sets_members=judged[0], sets_nonmembers=judged[1])
     mean, alone = set_scores(SETS, [judged_alone], {})
     assert (mean.judged, alone.judged) == (MEAN, ALONE) and not mean.controls
-    row = set_row(alone, 2)
-    (control,) = row.controls
-    assert control.name == "ascent-static-zero"
-    assert row.auc == pytest.approx(4 / 6)  # 5 and 6 over 1 and 2, under 7
-    assert control.auc == pytest.approx((1 + 1) / 6)  # 1 and 2 over 0 alone
-    assert control.difference == pytest.approx(2 / 6)
-    low, high = control.difference_ci
-    assert low < 2 / 6 < high
-    assert row.low < row.auc_ci[0] <= row.auc
-
-
-@pytest.mark.parametrize(
-    ("broken", "words"),
-    [
-        ({"members": np.array([0.0, np.nan])}, "1 of 2"),
-        ({"controls": {"zero": (np.zeros(3), np.zeros(2))}}, r"by zero.*expected \(2,\)"),
-    ],
-)  # fmt: skip
-def test_report__refuses_broken_sets(
-    run: Evaluation, broken: dict[str, object], words: str
-) -> None:
-    sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{words}"):
-        build_report(replace(run, sets=[sets]))
+    (zero,) = alone.controls
+    assert zero == "ascent-static-zero" and alone.nonmembers.tolist() == [1.0, 2.0, 7.0]
+    assert alone.controls[zero][1].tolist() == [3.0, 0.0, 4.0]

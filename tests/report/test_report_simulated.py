@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fedmia.report.build import build_report, family_sizes
+from fedmia.report.build import build_report
 from fedmia.seeding import rng
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SCRIPT = runpy.run_path(str(BENCHMARKS / "verdict.py"))
-RESULT = json.loads((BENCHMARKS / "results" / "verdict.json").read_text(encoding="utf-8"))
+MEASUREMENTS = Path(__file__).parents[2] / "research" / "measurements"
+SCRIPT = runpy.run_path(str(MEASUREMENTS / "verdict.py"))
+RESULT = json.loads((MEASUREMENTS.parent / "results" / "verdict.json").read_text(encoding="utf-8"))
 CELLS: list[dict[str, Any]] = RESULT["cells"]
 
 
@@ -24,7 +24,9 @@ CELLS: list[dict[str, Any]] = RESULT["cells"]
 )
 def test_simulate__has_the_families_of_such_a_report(kind: str, sizes: tuple[int, int]) -> None:
     run = SCRIPT["simulate"](rng(0, "test"), kind, 0.5, leak=0.9)
-    assert family_sizes(run) == sizes and SCRIPT["code_before"](run) == "leaks"
+    family = build_report(run).family
+    assert (family.intervals, family.intervals_controls) == sizes
+    assert SCRIPT["code_before"](run) == "leaks"
     assert SCRIPT["code_before"](SCRIPT["simulate"](rng(0, "t"), kind, 0.5, pixels=0.9)) == "shift"
 
 

@@ -4,23 +4,78 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fedmia.records import Evaluation, Pair
 from fedmia.report.build import build_report
-from fedmia.report.metrics import OWN, over_control
-from fedmia.report.report_tables import details
-from fedmia.report.words.card import model_card
-from fedmia.report.words.meaning import MEANS, NO_CONTROL
+from fedmia.report.page import page
 from fedmia.statistics.auc import difference_interval
-from tests.report.conftest import alone, make_run, scored
-from tests.report.test_report_words import TECHNICAL, cases
+from tests.report.conftest import (
+    TECHNICAL,
+    Case,
+    alone,
+    card,
+    make_run,
+    placed,
+    scored,
+    section,
+    tables,
+)
+
+OWN = ("placebo", "untrained", "earlier-model", "last-model")  # controls on the same images
 
 
 def judge(run: Evaluation) -> tuple[str, str]:
     report = build_report(run)
     return report.verdict, report.verdict_code
+
+
+@pytest.mark.parametrize(
+    ("attacks", "more", "code", "said"),
+    [
+        ({"a": 0.53}, {}, "not-established", ": a has"),
+        ({"a": 0.7}, {}, "leaks", "a separates"),
+        ({"a": 0.6, "b": 0.7}, {}, "leaks", "b separates"),
+        ({"a": 0.7, "b": 0.3}, {}, "leaks", "; b is reversed"),
+        ({"a": 0.45}, {}, "not-established", ": a has AUC 0.45"),
+        ({"a": 0.3, "b": 0.2}, {}, "not-established", "; a, b are reversed"),
+        ({"a": 0.3, "b": 0.5}, {}, "not-established", "; a is reversed"),
+        ({"a": 0.7}, {"own": {"c": 0.65}}, "control-failed", ": c under"),
+        ({"a": 0.7}, {"zero": {"c": 0.65}}, "leaks", "a "),
+        # farthest from a half, either side
+        ({"a": 0.7}, {"untrained": {"c": 0.65, "d": 0.25}}, "control-failed", ": d under"),
+        ({"a": 0.7}, {"untrained": {"c": 0.65}, "pixels": 0.3}, "shift", "pixels"),
+        ({"a": 0.7}, {"pixels": 0.7}, "shift", "pixels"),
+        ({"a": 0.7}, {"pixels": 0.52}, "leaks", "a separates"),
+        ({"a": 0.555}, {"placebo": {"a": 0.555}}, "not-established", "placebo"),
+        ({"a": 0.7}, {"untrained": {}}, "leaks-uncontrolled", "a separates"),
+        ({"a": 0.8, "b": 0.65}, {"untrained": {"b": 0.5}}, "leaks", "b separates"),
+    ],
+)
+def test_verdict__of_attacks_and_controls(
+    run: Evaluation, attacks: dict[str, float], more: dict[str, Any], code: str, said: str
+) -> None:
+    """Each attack has an untrained control at 0.5, where none is named."""
+    told = {"untrained": dict.fromkeys(attacks, 0.5)} | more
+    pixels = told.pop("pixels", None)
+    controls = {
+        name: [placed(one, auc) for one, auc in aucs.items()] for name, aucs in told.items()
+    }
+    report = build_report(alone(
+        run, *(placed(name, auc) for name, auc in attacks.items()), controls=controls,
+        pixels=pixels and placed("", pixels).sides,
+    ))  # fmt: skip
+    assert report.verdict_code == code and said in report.verdict
+    assert ("reversed" in report.verdict) == ("reversed" in said)
+
+
+def test_verdict__goes_by_the_one_sided_limit_within_its_brackets(run: Evaluation) -> None:
+    report = build_report(alone(run, placed("a", 0.555), pixels=None))
+    (row,) = report.attacks
+    assert row.low < 0.5 < row.lower_limit and report.verdict_code == "leaks-uncontrolled"
+    assert f"lower limit {row.lower_limit:.3f}; 112 members, 500 non-members)" in report.verdict
 
 
 def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_before(
@@ -33,14 +88,6 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
         sentence, code = judge(replace(run, pairs=pairs))
         assert code == "leaks" and "the loss before" not in sentence
         assert ("over the same rounds without ascent" in sentence) == (twin in pairs)
-
-
-def test_verdict__a_plain_interval_over_half_is_not_enough(run: Evaluation) -> None:
-    others = [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(9)]
-    report = build_report(alone(run, scored("similarity", 0.58, 112, 500, 3), *others))
-    row = report.attacks[0]
-    assert row.auc_ci[0] > 0.5 > row.low
-    assert report.verdict_code == "not-established"
 
 
 def test_verdict__an_attack_counts_beside_its_own_control_alone(run: Evaluation) -> None:
@@ -58,19 +105,23 @@ def test_verdict__an_attack_counts_beside_its_own_control_alone(run: Evaluation)
 
 def test_over_control__which_control_and_at_which_level(run: Evaluation) -> None:
     attack, own = scored("a", 0.6, 112, 500, 3), scored("a", 0.5, 112, 500, 6)
-    both = replace(run, controls={"untrained": [own], "placebo": [replace(own)]})
-    untrained = replace(run, controls={"untrained": [own]})
-    audit = replace(untrained, drawn=False)
-    rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
-    assert [row and row.control for row in rows] == ["placebo", "untrained", "untrained"]
+    eight = [attack, *(scored(f"b{i}", 0.5, 112, 500, 20 + i) for i in range(7))]
+
+    def over(controls: Any, **more: Any) -> Any:
+        whole = alone(run, *eight, pixels=None, controls=controls, **more)
+        return build_report(whole).attacks[0].over_control
+
+    both, untrained = {"untrained": [own], "placebo": [replace(own)]}, {"untrained": [own]}
+    rows = [over(both), over(untrained), over(untrained, drawn=False)]
+    assert [row.control for row in rows] == ["placebo", "untrained", "untrained"]
     sides = attack.sides, own.sides
     wide, narrow = (difference_interval(*sides, 0.9, k)[0] for k in (8, 1))
-    assert [row and row.lower_limit for row in rows] == pytest.approx([wide, narrow, wide])
-    bracket = pytest.approx(difference_interval(*sides, 0.95, 8))
-    assert [row and (row.low, row.high) for row in rows] == [bracket] * 3
+    assert [r.lower_limit for r in rows] == pytest.approx([wide, narrow, wide], abs=1e-6)
+    bracket = pytest.approx(difference_interval(*sides, 0.95, 8), abs=1e-6)
+    assert [(row.low, row.high) for row in rows] == [bracket] * 3
     fewer, other = replace(own, scores_members=own.scores_members[:-1]), replace(own, name="b")
     for controls in ({}, {"untrained": [fewer]}, {"zero": [own]}, {"placebo": [other]}):
-        assert over_control(attack, replace(run, controls=controls), 8) is None
+        assert over(controls) is None
 
 
 def test_over_control__of_sides_that_may_differ_is_over_each_control(run: Evaluation) -> None:
@@ -87,16 +138,17 @@ def test_over_control__of_sides_that_may_differ_is_over_each_control(run: Evalua
 
 
 def test_verdict__that_no_attack_has_a_control_after_what_was_found(run: Evaluation) -> None:
+    none, pixels = "There is no control: ", "The only control is the pixels, "
     for auc, code in ((0.7, "leaks-uncontrolled"), (0.5, "not-established")):
         for seen in (run.pixels, None):
             bare = alone(run, scored("a", auc, 112, 500, 3), pixels=seen, inferences=[])
-            report, last = build_report(bare), NO_CONTROL[seen is not None]
-            last = MEANS[code] if code == "leaks-uncontrolled" else last
+            report, last = build_report(bare), none if seen is None else pixels
+            last = "This may be a leak, or the two" if code == "leaks-uncontrolled" else last
             assert report.verdict_code == code and last in report.means
-            assert last in model_card(report)
+            assert last in card(report)
     untrained = {"untrained": [scored("a", 0.5, 112, 500, 6)]}
     means = build_report(replace(bare, controls=untrained)).means
-    assert not any(text in means for text in NO_CONTROL)
+    assert none not in means and pixels not in means
 
 
 @pytest.mark.parametrize(
@@ -117,10 +169,14 @@ def test_verdict__names_the_model_that_was_scored(
         assert model in verdict and own == code
 
 
-def test_prior__is_said_of_the_attack_that_decides_where_something_follows(run: Evaluation) -> None:
+def test_prior__is_said_of_the_attack_that_decides_where_something_follows(
+    of_codes: list[Case],
+) -> None:
     said = set[str]()
-    for code, one in cases(run):
-        plain = build_report(one)
+    for code, one, plain in of_codes:
+        if code in said:
+            continue
+        said.add(code)
         report = build_report(replace(one, config={**one.config, "prior": 0.02}))
         assert report.verdict == plain.verdict and report.verdict_code == code
         assert report.means.startswith(plain.means)
@@ -128,7 +184,6 @@ def test_prior__is_said_of_the_attack_that_decides_where_something_follows(run: 
         assert bool(sentence) == (code in ("leaks", "leaks-uncontrolled", "not-established"))
         assert not TECHNICAL.search(sentence)
         if sentence:
-            said.add(code)
             assert "2 % of the images" in sentence and "guessing: 2 %" in sentence
             (row,) = (r for r in report.attacks if f" {r.name} names" in sentence)
             right, ci = row.precision_at_prior, row.precision_at_prior_ci
@@ -138,16 +193,18 @@ def test_prior__is_said_of_the_attack_that_decides_where_something_follows(run: 
             assert words == pytest.approx(
                 [2, values[0], 100 - values[0], 95, *values[1:], 2], rel=0.05
             )
-    assert len(said) == 3
 
 
 def test_prior__is_a_column_of_all_numbers_only_where_it_is_given(run: Evaluation) -> None:
-    plain, report = (
-        details(build_report(replace(run, config=config))) for config in ({}, {"prior": 0.001})
-    )
-    (head,) = {*report.head} - {*plain.head}
-    assert "0.1 %" in head and report.head.index(head) == report.head.index("queries") - 1
-    assert {*plain.head} < {*report.head}
+    def heads(config: Any) -> list[str]:
+        attacks = section(page(build_report(replace(run, config=config)), {}), "attacks")
+        (details,) = (table for table in tables(attacks) if "queries" in table[0])
+        return details[0]
+
+    plain, given = heads({}), heads({"prior": 0.001})
+    (head,) = {*given} - {*plain}
+    assert "0.1 %" in head and given.index(head) == given.index("queries") - 1
+    assert {*plain} < {*given}
 
 
 def test_prior__too_few_non_members_to_say() -> None:

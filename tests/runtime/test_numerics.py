@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import matplotlib
 import numpy as np
@@ -14,10 +15,13 @@ import torch
 from torch import nn
 
 import fedmia
+from fedmia.attacks.base import Attack
 from fedmia.attacks.lpla import LpLA
-from fedmia.report.figures.canvas import drawn
-from fedmia.runtime.numerics import EXACT, default_numerics
+from fedmia.report.build import build_report
+from fedmia.report.figures.draw import draw_all
 from fedmia.testing import check_attack
+from fedmia.threat import Threat
+from tests.report.conftest import alone, make_run
 
 CHANGES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "float64": lambda: changed(torch.set_default_dtype, torch.float64, torch.float32),
@@ -48,44 +52,25 @@ def one_dnn(enabled: bool) -> None:
     torch.backends.mkldnn.enabled = enabled
 
 
-def facts() -> list[Any]:
-    """All that `default_numerics` sets, and what it leaves as it is."""
+def ours() -> list[Any]:
+    """All that a call sets for itself."""
     return [
         torch.get_default_dtype(), torch.get_default_device().type, torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled(),
-        torch.is_autocast_enabled("cpu"), torch.backends.mkldnn.matmul.fp32_precision in EXACT,
-        torch.backends.mkldnn.enabled, np.geterr(), torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
+        torch.is_autocast_enabled("cpu"), matmul.fp32_precision in ("ieee", "none"),
+        torch.backends.mkldnn.enabled, np.geterr(),
+    ]  # fmt: skip
+
+
+def facts() -> list[Any]:
+    """And what it leaves as it is."""
+    return [
+        *ours(), torch.get_num_threads(), torch.get_float32_matmul_precision(),
         torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate(),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_state__is_a_new_process_inside_and_the_sessions_afterwards(change: str) -> None:
-    usual = facts()[:9]
-    with CHANGES[change]():
-        before = facts()
-        assert change == "threads" or before[:9] != usual
-        with pytest.raises(KeyboardInterrupt), default_numerics():
-            assert facts()[:9] == usual
-            torch.rand(1)
-            random.random()
-            torch.set_num_threads(2)
-            raise KeyboardInterrupt
-        assert facts() == before
-    assert facts()[:9] == usual
-
-
-def test_state__of_torchs_newer_precision_is_asked_for_in_the_newer_way() -> None:
-    matmul = torch.backends.mkldnn.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "bf16"
-    try:
-        with default_numerics():
-            assert matmul.fp32_precision == "ieee"
-        assert matmul.fp32_precision == "bf16"
-    finally:
-        matmul.fp32_precision = before
+matmul: Any = torch.backends.mkldnn.matmul
 
 
 class Tiny(nn.Module):
@@ -98,6 +83,59 @@ class Tiny(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.layers(x)
         return out
+
+
+SEEN = list[list[Any]]()
+
+
+@dataclass
+class Looks(Attack):
+    """Notes what it finds, changes what it can, and is interrupted."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+
+    def score(self, view: Any, images: torch.Tensor) -> Any:
+        SEEN.append(ours())
+        torch.rand(1)
+        random.random()
+        torch.set_num_threads(2)
+        raise KeyboardInterrupt
+
+
+TINY = Tiny()
+
+
+def interrupted() -> None:
+    """An audit in which `Looks` looks."""
+    sides = np.random.default_rng(0).integers(0, 256, (2, 20, 3, 8, 8), dtype=np.uint8)
+    SEEN.clear()
+    with pytest.raises(KeyboardInterrupt):
+        fedmia.audit_encoder(
+            TINY, *sides, attacks=[f"{__name__}:Looks"], known=4, quiet=True, threads=1
+        )
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_state__is_a_new_process_inside_and_the_sessions_afterwards(change: str) -> None:
+    usual = ours()
+    with CHANGES[change]():
+        before = facts()
+        assert change == "threads" or ours() != usual
+        interrupted()
+        assert [usual] == SEEN and facts() == before
+    assert ours() == usual
+
+
+def test_state__of_torchs_newer_precision_is_asked_for_in_the_newer_way() -> None:
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "bf16"
+    try:
+        interrupted()
+        assert SEEN[0][6] and matmul.fp32_precision == "bf16"
+    finally:
+        matmul.fp32_precision = before
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +169,7 @@ def test_check_attack__passes_wherever_it_is_called() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["float64", "in meta"])
 def test_simulation__has_the_numbers_of_a_new_process(change: str) -> None:
     def aucs() -> list[float]:
         return list(fedmia.run_simulation("smoke", quiet=True, backend="inline").attacks["auc"])
@@ -142,13 +180,15 @@ def test_simulation__has_the_numbers_of_a_new_process(change: str) -> None:
 
 
 def test_figures__are_drawn_alike_whatever_the_session_sets() -> None:
-    @drawn
+    whole = make_run()
+    run = alone(whole, whole.attacks[0], clients=(), rounds=(), curves=None, pixels=None)
+    report = build_report(run)
+
     def draw() -> Any:
-        figure = matplotlib.figure.Figure((2, 2))
-        figure.subplots().plot([1, 2])
-        return figure
+        return draw_all(run, report)
 
     usual = draw()
+    assert usual
     with matplotlib.rc_context({"font.family": "monospace", "axes.facecolor": "red"}):
         assert draw() == usual
         assert matplotlib.rcParams["axes.facecolor"] == "red"

@@ -8,7 +8,6 @@ import pytest
 
 from fedmia.records.note import Note
 from fedmia.report.words.notes import in_words
-from fedmia.runtime.heartbeat import format_seconds
 from fedmia.runtime.progress import AuditDisplay, Display, ProgressBars, StudyDisplay, TimeLeft
 
 Capture = pytest.CaptureFixture[str]
@@ -48,13 +47,14 @@ def test_beating__before_the_bars_in_them_and_after_them_with_one_clock(capsys: 
             display.wait_for_beat()
             display.now = 40.0
             display.wait_for_beat()
-        display.now = 90.0
-        display.wait_for_beat()
+        for display.now in (90.0, 7500.0):
+            display.wait_for_beat()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "fedmia: data, 5 s elapsed"
     assert lines[1].startswith("fedmia: rounds 4/10, 5 s elapsed")
     assert lines[2] == "fedmia: rounds 4/10, 40 s elapsed, about 1 min 0 s left"
-    assert lines[3:] == ["fedmia: report, 1 min 30 s elapsed"]
+    last = [f"fedmia: report, {time} elapsed" for time in ("1 min 30 s", "2 h 5 min")]
+    assert lines[3:] == last
     assert not beating_threads()
 
 
@@ -143,8 +143,3 @@ def test_time_left__of_runs_side_by_side_follows_from_those_that_ended(capsys: C
         display.began("d")
         now = 80.0
         assert display.state().endswith(", about 1 min 40 s left")
-
-
-@pytest.mark.parametrize(("s", "text"), [(9, "9 s"), (61, "1 min 1 s"), (7500, "2 h 5 min")])
-def test_format_seconds(s: int, text: str) -> None:
-    assert format_seconds(s) == text

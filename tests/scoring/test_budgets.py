@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
-from fedmia.attacks.base import Known
-from fedmia.evaluation.budgets import LEAST_KNOWN, afford
-from fedmia.settings.errors import InputError
+from fedmia.attacks.base import Known, Scores
+from tests.auditing.attacks import Mean
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, archives, audit
 
-IMAGES, KNOWN = 100, 50  # scored images, known images a side
+__all__ = ["archives", "audit"]  # fixtures
+KNOWN, LEAST = 20, 8  # known images a side, and the fewest that a budget buys
+IMAGES = MEMBERS + NONMEMBERS - 2 * KNOWN  # scored images
 FIXED, FIT, SCORE = 7, 3, 5  # queries of a fit, of it for each known image, of a score
 
 
-class Costly:
+class Costly(Mean):
     """An attack that asks for as many queries as it says."""
 
-    shadow_threshold = None
+    def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
+        view.charge(FIXED + FIT * (len(known.members) + len(known.nonmembers)))
+        super().fit(view, known, rng)
 
-    def __init__(self, learns: bool) -> None:
-        self.learns = learns
-
-    def fit(self, view: Any, known: Known, rng: object) -> None:
-        view.queries += FIXED + FIT * (len(known.members) + len(known.nonmembers))
-
-    def score(self, view: Any, images: Tensor) -> None:
-        view.queries += SCORE * len(images)
+    def score(self, view: Any, images: Tensor) -> Scores:
+        view.charge(SCORE * len(images))
+        return super().score(view, images)
 
 
-def cost(known: int, learns: bool) -> int:
+class Learning(Costly):
+    """Which has asked for the known images already, that choose its threshold."""
+
+    learns: ClassVar[bool] = True  # type: ignore[assignment]
+
+
+def cost(known: int, name: str) -> int:
     """Queries of the whole attack that learns from `known` images a side."""
-    threshold = 0 if learns else 2 * known * SCORE
+    threshold = 0 if name == "Learning" else 2 * known * SCORE
     return FIXED + FIT * 2 * known + threshold + SCORE * IMAGES
 
 
-def affordable(budget: int, learns: bool) -> int:
-    """Known images a side that the budget leaves."""
-    pixels = torch.zeros(KNOWN, 1, 1, 1)
-    suite: Any = SimpleNamespace(
-        scorer=SimpleNamespace(candidates=torch.zeros(IMAGES, 1, 1, 1), seed=0),
-        build=lambda name: Costly(learns),
-        view=lambda *given: SimpleNamespace(queries=0),
-    )
-    return len(afford(suite, "model", "costly", Known(pixels, pixels), budget).members)
+def flags(name: str, budget: int) -> str:
+    return f"--attacks {__name__}:{name} --known {KNOWN} --query-budget {budget}"
 
 
-@pytest.mark.parametrize("learns", [True, False])
-@pytest.mark.parametrize("known", [LEAST_KNOWN, 20, 49])
-def test_budget__is_spent_to_the_last_known_image(known: int, learns: bool) -> None:
+@pytest.mark.parametrize("name", ["Costly", "Learning"])
+@pytest.mark.parametrize("known", [LEAST, 13, KNOWN - 1])
+def test_budget__is_spent_to_the_last_known_image(known: int, name: str, audit: Audit) -> None:
     """What it leaves fits into it, and one known image a side more would not."""
-    budget = cost(known, learns)
-    assert affordable(budget, learns) == known
-    assert affordable(budget + cost(1, learns) - cost(0, learns) - 1, learns) == known
-    assert affordable(budget + cost(1, learns) - cost(0, learns), learns) == known + 1
+    one = cost(1, name) - cost(0, name)
+    for more, left in ((0, known), (one - 1, known), (one, known + 1)):
+        report = audit(flags(name, cost(known, name) + more)).report
+        notes = [note for note in report["notes"] if "the query budget of" in note]
+        assert [f"leaves {left} known images a side" in note for note in notes] == (
+            [True] if left < KNOWN else []
+        )
+        (row,), (control,) = report["attacks"], report["controls"]["untrained"]
+        assert row["queries"] == cost(left, name) >= control["queries"]
 
 
-@pytest.mark.parametrize("learns", [True, False])
-def test_budget__of_less_than_the_least_is_refused_with_the_least(learns: bool) -> None:
-    least = cost(LEAST_KNOWN, learns)
-    with pytest.raises(InputError, match=f"needs at least {least} queries for {IMAGES} images"):
-        affordable(least - 1, learns)
-    assert affordable(10 * cost(KNOWN, learns), learns) == KNOWN
+@pytest.mark.parametrize("name", ["Costly", "Learning"])
+def test_budget__of_less_than_the_least_is_refused_with_the_least(name: str, audit: Audit) -> None:
+    least = cost(LEAST, name)
+    refused = audit(flags(name, least - 1))
+    assert refused.code == 2
+    assert f"needs at least {least} queries for {IMAGES} images and {LEAST} known" in refused.err

@@ -2,122 +2,107 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from torch import Tensor
 
-from fedmia.attacks.lpla import LpLA
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.budgets import first_known
-from fedmia.evaluation.run import score_run
-from fedmia.flower.private import check
-from fedmia.records import Evaluation
-from fedmia.report.build import build_report
-from fedmia.report.words.notes import sentences
-from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.settings.commands.experiment import Experiment
-from fedmia.settings.errors import InputError
-from fedmia.settings.tree import from_tree, to_tree
-from tests.equivalence.conftest import Run, evaluation, federated, planned
+from fedmia.attacks.base import Attack, Known, Scores
+from fedmia.threat import Threat
+from tests.commands import fedmia
+from tests.equivalence.conftest import tiny
+from tests.small_runs import ran
 
-FLAGS = (
-    "--attacker passive --attacks similarity,lpla,dataset-inference --rounds 2 "
-    "--attack.similarity.views 3 --attack.dataset-inference.views 3 --split.known 12 "
-    "--split.members 40 --federation.snapshots 2"
+SEVERAL = "similarity,lpla,dataset-inference --attack.similarity.views 3 "
+SEVERAL += "--attack.dataset-inference.views 3"
+FLAGS = tiny(
+    "--attacker passive --rounds 2 --split.known 12 --split.members 40 --federation.snapshots 2"
 )
 KNOWN = 12  # images a side
+HELD = list[tuple[int, int]]()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A passive client's federation, of which only the scoring differs from test to test."""
-    return federated(planned(FLAGS), tmp_path_factory.mktemp("means") / "run")
+@dataclass
+class Holds(Attack):
+    """Notes how many images it knows and holds."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("white_box", "client")
+    looks_at: ClassVar[tuple[str, ...]] = ("features",)
+
+    def fit(self, view: Any, known: Known, rng: Any) -> None:
+        HELD.append((len(known.members), len(view.held)))
+
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return np.arange(len(images), dtype=float)
 
 
-def asking(run: Run, **options: Any) -> Run:
-    """The same federation with other options of the experiment."""
-    experiment = replace(run.plan.experiment, **options)
-    return replace(run, plan=replace(run.plan, experiment=experiment))
+@dataclass
+class Void(Holds):
+    """Its scores are no numbers."""
 
-
-def scored(run: Run) -> Evaluation:
-    return score_run(
-        run.with_notes() if run.client_setup.attack else run, Stopwatch(time.perf_counter())
-    )
+    def score(self, view: Any, images: Tensor) -> Scores:
+        return np.full(len(images), np.nan)
 
 
 @pytest.mark.slow
-def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
-    free = {a.name: a.queries for a in scored(run).attacks}
-    budget = free["lpla"] - 4
-    results = scored(asking(run, query_budget=budget))
-    (attack,), (control,) = results.attacks, results.controls["untrained"]
-    assert attack.name == "lpla" and control.queries == attack.queries == budget
+def test_query_budget__attacks_keep_to_it_or_do_not_run(tmp_path: Path) -> None:
+    free = ran(f"{FLAGS} --attacks lpla", tmp_path / "free")["attacks"][0]["queries"]
+    budget = free - 4
+    report = ran(f"{FLAGS} --attacks {SEVERAL} --query-budget {budget}", tmp_path / "RUN")
+    (attack,), (control,) = report["attacks"], report["controls"]["untrained"]
+    assert attack["name"] == "lpla" and control["queries"] == attack["queries"] == budget
     note = f"lpla: the query budget of {budget} leaves {KNOWN - 2} known images a side."
-    assert note in sentences(results.notes)
-    assert {name: why.partition(":")[2][:16] for name, why in results.not_run.items()} == {
+    assert note in report["notes"]
+    assert {name: why.partition(":")[2][:16] for name, why in report["not_run"].items()} == {
         "similarity": " needs at least ", "dataset-inference": "",
     }  # fmt: skip
-    assert "not on data sets" in results.not_run["dataset-inference"]
-    assert not results.failed and not results.inferences
-    assert set(results.leakage[max(results.leakage)]) == {"lpla"}
+    assert "not on data sets" in report["not_run"]["dataset-inference"]
+    assert not report["dataset_inference"]
+    assert {*report["rounds"][-1]["leakage"]} == {"lpla"}
 
 
 @pytest.mark.slow
 def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> None:
-    flags = (
-        "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 "
-        "--rounds 2 --attack_rounds 1 --federation.placebo false"
+    flags = FLAGS.replace("passive", "active") + (
+        " --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 --attack-rounds 1 "
+        "--federation.placebo false"
     )
-    results = scored(federated(planned(flags), tmp_path / "run"))
-    assert [a.name for a in results.attacks] == ["lpla"] and results.attacks[0].queries <= 100
-    assert results.not_run["ascent"].endswith("100 of 100 left") and not results.failed
+    report = ran(flags, tmp_path / "RUN")
+    assert [a["name"] for a in report["attacks"]] == ["lpla"]
+    assert report["attacks"][0]["queries"] <= 100
+    assert report["not_run"]["ascent"].endswith("100 of 100 left")
 
 
-def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
-    suite = evaluation(run)
-    known = suite.scorer.known
-    every, few = (
-        suite.view(suite.main, "lpla", some).held for some in (known, first_known(known, 3))
-    )
-    assert every is not None and few is not None
-    own = len(run.client_setup.parts["members"][-1])  # its own images stay
-    assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
+def test_sweep__of_known_images_is_of_those_that_the_attacker_holds_and_not_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Scores that are not finite cost their own attack alone."""
+    HELD.clear()
+    names = f"{__name__}:Holds,{__name__}:Void"
+    report = ran(f"{FLAGS} --attacks {names} --sweep known=3", tmp_path / "RUN", 1)
+    assert {known for known, _ in HELD} >= {3, KNOWN}
+    (own,) = {held - 2 * known for known, held in HELD if known in (3, KNOWN)}
+    assert own > KNOWN
+    assert [a["name"] for a in report["attacks"]] == [f"{__name__}:Holds"]
+    assert report["not_run"][f"{__name__}:Void"].endswith("scores_members are not finite")
 
 
 @pytest.mark.slow
-def test_sweep__of_budgets(run: Run) -> None:
-    rows = build_report(scored(asking(run, sweep="query_budget=10,1000"))).sweep
-    assert all("needs at least" in (row.not_run or "") for row in rows[:2])
-    assert all(row.scored is not None and row.scored.queries <= 1000 for row in rows[2:])
+def test_sweep__of_budgets(tmp_path: Path) -> None:
+    report = ran(f"{FLAGS} --attacks {SEVERAL} --sweep query_budget=10,1000", tmp_path / "R")
+    rows = report["sweep"]
+    assert len(rows) == 4 and all("needs at least" in (row["not_run"] or "") for row in rows[:2])
+    assert all(row["scored"]["queries"] <= 1000 for row in rows[2:])
 
 
-def test_options__are_off_and_unsaid_unless_asked_for() -> None:
-    tree = to_tree(Experiment.complete())
-    assert not {"query_budget", "sweep"} & tree.keys()
-    options = {"query_budget": 500, "sweep": "known=2,4"}
-    again = to_tree(from_tree(Experiment, {**tree, **options}))
-    assert again == {**tree, **options}
-    for flags, said in (("--query-budget 0", "0, must be >= 1"), ("--sweep known", "known=N,N,..")):
-        with pytest.raises(InputError, match=said):
-            parse(SIMULATE, flags.split())
-
-
-@pytest.mark.parametrize("option", [{"query_budget": 100}, {"sweep": "known=2,4"}])
-def test_private_nodes__count_no_queries(option: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="a node scores without counting queries"):
-        check(Experiment.complete(**option))
-
-
-def test_scores__that_are_not_finite_cost_their_attack_alone(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LpLA, "score", lambda self, view, images: np.full(len(images), np.nan))
-    results = scored(run)
-    assert [a.name for a in results.attacks] == ["similarity"] and results.failed == ("lpla",)
-    assert results.not_run["lpla"].endswith("scores_members are not finite")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [("--query-budget 0", "0, must be >= 1"), ("--sweep known", "known=N,N,..")],
+)
+def test_options__are_refused_in_one_line(flags: str, said: str) -> None:
+    done = fedmia(f"simulate {flags}")
+    assert done.code == 2 and said in done.err

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.notetaker import NoteTaker
+from fedmia.recording import RecordingWriter
 from fedmia.recording.format import RecordedRound
-from fedmia.recording.writer import RecordingWriter
-from fedmia.report.words.notes import sentences
 from fedmia.rounds.notes import SIDES, Notes
 from fedmia.settings.errors import InputError
 from fedmia.testing import material
@@ -26,37 +20,22 @@ TARGETS = material.textures(5, seed=4)
 ABOUT = {"attack": "reads", "options": {}, "client": 3, "known": 0, "batches": False}
 
 
-class Reads:
-    """Reads the first pixel plus the model's number."""
-
-    round_size = None
-
-    def __init__(self, uploads: bool) -> None:
-        self.uploads = uploads
-
-    def reads_uploads(self) -> bool:
-        return self.uploads
-
-    def read(self, view: Any, images: Tensor) -> np.ndarray:
-        view.queries += 3 * len(images)
-        return images[:, 0, 0, 0].double().numpy() + view.model
+PIXELS = TARGETS[:, 0, 0, 0].double().numpy()  # what is read, plus the model's number
 
 
-def note_taker(uploads: bool = False) -> Any:
-    notes: Any = NoteTaker.__new__(NoteTaker)
-    Notes.__init__(notes, digests(TARGETS.numpy()), ABOUT)
-    notes.images, notes.attack, notes._lock = TARGETS, Reads(uploads), Lock()
-    notes.setup = SimpleNamespace(threads=1, sets=[np.array([1, 3]), np.array([3, 4])])
-    notes.view = lambda model, held: SimpleNamespace(model=model, queries=0)
-    return notes
+def notebook() -> Notes:
+    return Notes(digests(TARGETS.numpy()), ABOUT)
 
 
-def filled(uploads: bool) -> Any:
-    """Rounds 4, 6 and 7 begun, the last of them not followed by a model."""
-    notes = note_taker(uploads)
+def filled(uploads: bool) -> Notes:
+    """Rounds 4, 6 and 7 begun, the last of them not followed by a model; of the uploads all are
+    read, or the first."""
+    notes = notebook()
     for turn, received, sent in ((4, 100.0, 1000.0), (6, 200.0, 2000.0), (7, 300.0, 3000.0)):
-        notes.receive("main", turn, received, {})
-        notes.send("main", turn, sent, {})
+        reads = uploads or turn == 4
+        readings = PIXELS + sent if reads else np.zeros(0)
+        notes.note("main", turn, received=PIXELS + received, sent=readings)
+        notes.charge("main", turn, 15 + 15 * reads)
     return notes
 
 
@@ -111,9 +90,9 @@ def test_end__is_the_model_after_the_last_round() -> None:
     assert notes.rounds("main") == [4, 6]
     for after in (400.0, 500.0):  # the second is what round 8 received
         if after == 400.0:
-            notes.end("main", 7, after, {})
+            notes.note("main", 7, after=PIXELS + after)
         else:
-            notes.receive("main", 8, after, {})
+            notes.note("main", 8, received=PIXELS + after)
         trajectory = notes.of("main", SimpleNamespace(charge=lambda queries: None), TARGETS[[2]])
         assert trajectory.rounds == [4, 6, 7]
         np.testing.assert_array_equal(trajectory.after[-1], first + after)
@@ -136,7 +115,7 @@ def test_notes__of_all_that_was_read_and_nothing_else(tmp_path: Path) -> None:
             assert about["queries"] == ({"": 30 if round == 4 else 15} if branch == "main" else {})
             digest = writer.save_file("notes", branch, round, tensors, about)
             writer.add(RecordedRound(branch, round, notes=digest))
-    again = note_taker()
+    again = notebook()
     again.add(writer)
     assert again.rounds("main") == [4, 6] and again.rounds("zero") == []
     assert again.rounds_alone("placebo", "batches") == [4]
@@ -161,28 +140,4 @@ def test_notes__of_other_targets_are_refused(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(InputError, match="holds no notes of an attacker"):
-        note_taker().add(writer)
-
-
-def test_failures__of_what_is_listed_and_beside() -> None:
-    failures = Failures()
-
-    def fail(error: Exception) -> Any:
-        def call() -> None:
-            raise error
-
-        return call
-
-    assert failures.attempt("main", "a", lambda: 7) == 7
-    assert failures.attempt("main", "a", fail(ValueError("two\n lines"))) is None
-    failures.attempt("round 3", "a", fail(KeyError("k")))
-    failures.attempt("active", "b", fail(torch.OutOfMemoryError("no room")))
-    failures.attempt("untrained", "c", fail(RuntimeError("odd")))
-    assert failures.reasons == {
-        "a": "failed: ValueError: two lines", "b": "failed: OutOfMemoryError: no room",
-    }  # fmt: skip
-    assert failures.attacks == ("a", "b", "c")
-    note = "c has no untrained control, it failed there: RuntimeError: odd"
-    assert sentences(failures.notes()) == [note]
-    with pytest.raises(InputError):
-        failures.attempt("main", "d", fail(InputError("of the run")))
+        notebook().add(writer)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
-from fedmia.evaluation.steps.controls import pixels
 from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.probes.pixels import pixel_scores
 from fedmia.records import Evaluation
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
@@ -94,13 +94,14 @@ def faulty(fault: str, place: str, seed: int) -> Report:
         model: scorer.score_attack("faulty", View(model, seed), threshold=False)  # type: ignore[arg-type]
         for model in ("main", *BESIDE[place])
     }
+    pixels = scorer.split_sides(pixel_scores(known.members, known.nonmembers, scorer.candidates))
     ids, nobody = np.arange(MEMBERS + OTHERS), np.zeros(MEMBERS + OTHERS, np.int64)
     return build_report(
         Evaluation(
             seed, ids[:MEMBERS], ids[MEMBERS:], nobody[:MEMBERS], nobody[:MEMBERS],
             nobody[MEMBERS:], attacks=[scored["main"]], drawn=place == "run",
             controls={name: [scored[name]] for name in BESIDE[place]},
-            pixels=None if place == "vectors" else pixels(scorer),
+            pixels=None if place == "vectors" else pixels,
         )
     )  # fmt: skip
 

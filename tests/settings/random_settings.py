@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import sys
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import strategies as st
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import COMMANDS
-from fedmia.records.rows import Report
-from fedmia.report.figures import draw
+from fedmia import open_run
 from fedmia.settings.errors import InputError
 from fedmia.settings.yamlfile import dump
+from tests.commands import fedmia
 
 STORED = Path(__file__).parents[1] / "stored" / "run"
 # Of each command everything once, in the least time; what is drawn is laid over it.
@@ -57,7 +52,7 @@ MOST_OPTIONS = {"simulate": 4, "audit": 2}
 @cache
 def schema(command: str) -> dict[str, Any]:
     """What `--schema` prints."""
-    content: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
+    content: dict[str, Any] = json.loads(fedmia(f"{command} --schema").out)
     return content
 
 
@@ -189,32 +184,25 @@ def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
         InputError: it was refused, as it should be.
         AssertionError: it was refused otherwise, or its report is none.
     """
-    from fedmia import audit, simulate
-    from fedmia.storage.json_rows import from_json
-
     folder.mkdir(parents=True, exist_ok=True)
     config, out = folder / "settings.yaml", folder / "out"
     config.write_text(dump(tree), encoding="utf-8")
-    errors = io.StringIO()
     before = sorted(os.listdir(folder))
-    arguments = ["--config", str(config), "--out", str(out), "--quiet"]
-    with (
-        contextlib.redirect_stderr(errors),
-        contextlib.redirect_stdout(io.StringIO()),
-        patch.object(sys, "argv", [command, *arguments]),
-        patch.object(draw, "draw_all", lambda scores, report: {}),
-    ):
-        code = {"simulate": simulate, "audit": audit}[command].main(arguments)
-    lines = errors.getvalue().splitlines()
-    assert "Traceback" not in errors.getvalue(), errors.getvalue()
-    if code == 2:
+    line = [command, "--config", str(config), "--quiet", "--json"]
+    ran = fedmia(line)  # into no folder: figures take longer than such a run
+    lines = ran.err.splitlines()
+    assert "Traceback" not in ran.err, ran.err
+    if ran.code == 2:
+        assert fedmia(line, out).code == 2
         assert len(lines) == 1 and lines[0].startswith("fedmia: error: "), lines
         assert sorted(os.listdir(folder)) == before, f"something was written: {lines[0]}"
         raise InputError(lines[0])
-    if code == 1:
+    if ran.code == 1:
         assert lines and "finite" in lines[-1], lines
         return "diverged"
-    assert code == 0, (code, lines)
-    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    from_json(Report, report, "report")
+    assert ran.code == 0, lines
+    out.mkdir()
+    shutil.copy(STORED / "config.yaml", out)
+    (out / "report.json").write_text(ran.out, encoding="utf-8")
+    assert open_run(out).records, "no report"
     return "ran"

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import pytest
 
 import fedmia
-from fedmia.cli.command import parse
-from fedmia.cli.commands import COMMANDS
 from fedmia.encoders.base import load
-from fedmia.settings import option
-from fedmia.settings.effects import find_idle
 from fedmia.settings.errors import InputError
-from fedmia.settings.fields import Settings
-from fedmia.settings.tree import from_tree
-from fedmia.settings.user import UserSettings
+from tests.settings.conftest import built, refused
 
 AUDIT = "audit --encoder tests/stored/run"
 VECTORS = "audit --member-embeddings a.npy --nonmember-embeddings b.npy"
@@ -65,42 +58,26 @@ IDLE = [
 
 @pytest.mark.parametrize(("line", "idle", "effective"), IDLE)
 def test_option__without_effect_is_refused(line: str, idle: str, effective: str) -> None:
-    name, *words = shlex.split(line)
+    name, *words = line.split()
     flag, value = idle.split()
-    with pytest.raises(InputError, match=" has no effect (without|with|beside|on) ") as caught:
-        parse(COMMANDS[name], [*words, *idle.split()])
+    said = refused(f"{line} {idle}")
+    assert re.search(" has no effect (without|with|beside|on) ", said)
     path = value.partition("=")[0] if "=" in value and flag == "--over" else flag[2:]
-    assert path.replace("-", "_").rpartition(".")[2] in str(caught.value).replace("-", "_")
+    assert path.replace("-", "_").rpartition(".")[2] in said.replace("-", "_")
     if effective:
-        settings = dict(zip(effective.split()[::2], effective.split()[1::2], strict=True))
-        own = dict(zip(words[::2], words[1::2], strict=True)) | settings
-        flat = [word for pair in {**own, flag: value}.items() for word in pair]
-        assert parse(COMMANDS[name], flat).settings is not None
+        pairs = [*words, *effective.split(), flag, value]
+        own = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        assert built(" ".join([name, *(word for pair in own.items() for word in pair)]))
 
 
 def test_value_of_a_file__counts_as_a_flag_does_and_a_presets_does_not(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("federation: {attack_rounds: 2}\n")
-    with pytest.raises(InputError, match=f"^{file}: federation.attack_rounds .* has no effect"):
-        parse(COMMANDS["simulate"], ["--config", str(file)])
-    assert parse(COMMANDS["simulate"], ["--config", str(file), "--attacker", "active"]).settings
+    assert built(f"simulate --config {file} --attacker active").attack_rounds == 2
     with pytest.raises(InputError, match="has no effect"):
         fedmia.run_simulation(attack_rounds=2)
-    run = parse(COMMANDS["simulate"], ["--config", "overfit", "--attacker", "none"]).settings
+    run = built("simulate --config overfit --attacker none")
     assert run.federation.attack_rounds is None and not run.attack_rounds
-    file.write_text("base: overfit\nattacker: none\n")
-    assert parse(COMMANDS["simulate"], ["--config", str(file)]).settings == run
-    file.write_text("base: overfit\nattacker: none\nfederation: {attack_rounds: 1}\n")
-    with pytest.raises(InputError, match="has no effect"):
-        parse(COMMANDS["simulate"], ["--config", str(file)])
-
-
-def test_study__an_option_needs_an_effect_on_one_run_only() -> None:
-    flags = "--over attacker=none,active --attack-rounds 2"
-    cells = parse(COMMANDS["study"], flags.split()).settings.points
-    assert [cell.tree["federation"]["attack_rounds"] for cell in cells] == [None, 2]
-    for cell in cells:  # the process of a run is told nothing that is refused
-        UserSettings(COMMANDS["simulate"]).over(cell.tree).complete()
 
 
 @pytest.mark.parametrize("limit", [{"rate": 2.0}, {"batch": 8}])
@@ -111,23 +88,7 @@ def test_limits_of_requests__need_an_api_or_a_function(limit: dict[str, float]) 
 
 @pytest.mark.parametrize("ssl", ["simclr", "mocov3", "vicreg", "lejepa", "dinov2"])
 def test_batch_of_one__is_refused_where_the_method_compares_a_batchs_images(ssl: str) -> None:
-    flags = f"--ssl {ssl} --train.batch_size".split()
-    with pytest.raises(InputError, match="train.batch_size: 1, must be >= 2 with "):
-        parse(COMMANDS["simulate"], [*flags, "1"])
-    assert parse(COMMANDS["simulate"], [*flags, "2"]).settings.train.batch_size == 2
-    assert parse(COMMANDS["simulate"], ["--train.batch_size", "1"]).settings
-
-
-@dataclass(frozen=True)
-class Rooted(Settings):
-    """Options of no section, of which one needs another that is left out at its default."""
-
-    limit: int | None = option(None, "most", omitted=True)
-    least: int = option(2, "least", needs=("limit",))
-
-
-def test_needs__hold_between_options_of_no_section() -> None:
-    (path,) = find_idle(from_tree(Rooted, {"least": 3}), {"least": 3})
-    assert path == "least"
-    both = {"least": 3, "limit": 5}
-    assert not find_idle(from_tree(Rooted, both), both)
+    flags = f"simulate --ssl {ssl} --train.batch_size"
+    assert refused(f"{flags} 1").startswith("train.batch_size: 1, must be >= 2 with ")
+    assert built(f"{flags} 2").train.batch_size == 2
+    assert built("simulate --train.batch_size 1")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+import pickle
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fedmia.settings.errors import InputError, format_value
-from fedmia.settings.options import Options, check_type, option, option_fields, type_name
-from fedmia.settings.values import Text, convert, disk_paths, from_text, plain
+from fedmia.settings import Options, option
+from fedmia.settings.errors import InputError, opt, option_error, prefix_errors
+from tests.settings.conftest import AUDIT, built
 from tests.snapshots import Snapshot
 
 
@@ -26,38 +25,16 @@ class Knobs(Options):
     rate: float = option(0.5, "how fast", gt=0, lt=2)
     mode: str = option("slow", "which", choices=("slow", "quick"))
     sizes: tuple[int, ...] | None = option(None, "sizes", ge=0)
+    pair: tuple[float, float] = option((0.0, 1.0), "two of them")
     speed: float | Literal["auto"] = option("auto", "how fast, or as it likes", gt=0)
-    derived: int = 7  # no option: not shown, not checked
+    grey: float = option(0.5, "any help", ge=0, le=1, of_pixels=True)
+    share: float = option(0.5, "mean of each channel", ge=0, le=1)
+    derived: int = 7  # no option: not checked
 
 
-def test_options__defaults_are_accepted_and_listed_in_order() -> None:
-    assert [f.name for f, _ in option_fields(Knobs)] == ["count", "rate", "mode", "sizes", "speed"]
-    assert Knobs(count=9, rate=1, sizes=(0, 4)).rate == 1
-    assert (Knobs().speed, Knobs(speed=2).speed) == ("auto", 2)
-
-
-def test_option_fields__an_option_that_no_dataclass_has_is_refused() -> None:
-    class Same(Knobs):
-        """Adds no option, and needs no decorator."""
-
-    class Bare(Knobs):
-        """Would lose its option."""
-
-        more: int = option(1, "one more")
-
-    @dataclass(frozen=True)
-    class Other(Options):
-        """Options of another base."""
-
-        other: int = option(1, "another")
-
-    class Both(Knobs, Other):
-        """Would lose those of its second base."""
-
-    assert option_fields(Same) == option_fields(Knobs)
-    for cls in (Bare, Both):
-        with pytest.raises(InputError, match=f"{cls.__name__} must be a dataclass: it lacks"):
-            option_fields(cls)
+def test_options__accepted() -> None:
+    assert Knobs(count=9, rate=1, sizes=(0, 4), speed=2, derived=-1).rate == 1
+    assert Knobs(count=1, grey=1, share=0, sizes=(), speed="auto") and Knobs(rate=1.999, grey=0)
 
 
 def test_options__refused_with_field_and_value(snapshot: Snapshot) -> None:
@@ -66,7 +43,10 @@ def test_options__refused_with_field_and_value(snapshot: Snapshot) -> None:
         "rate": (0, 2.0, math.nan, "1"),
         "mode": ("quik",),
         "sizes": ((1, -1), [1]),
+        "pair": (3, (1.0,)),
         "speed": ("fast", 0.0),
+        "grey": (128.0, 256.0, -1.0),
+        "share": (128.0,),
     }
     said = list[str]()
     for name, wrong in values.items():
@@ -77,94 +57,63 @@ def test_options__refused_with_field_and_value(snapshot: Snapshot) -> None:
     snapshot("\n".join(said))
 
 
-def test_type_name__reads_as_words() -> None:
-    kinds = (int, float | None, tuple[str, ...], tuple[float, float], int | Literal["auto"])
-    words = ["int", "float or none", "list of str", "2 floats", "int or auto"]
-    assert list(map(type_name, kinds)) == words
+def test_options__that_no_dataclass_has_are_refused() -> None:
+    """One that adds none needs no decorator; the others would lose theirs."""
+
+    class Same(Knobs):
+        pass
+
+    class Bare(Knobs):
+        more: int = option(1, "one more")
+
+    @dataclass(frozen=True)
+    class Other(Options):
+        other: int = option(1, "another")
+
+    class Both(Knobs, Other):
+        pass
+
+    assert Same(count=4).count == 4
+    for cls in (Bare, Both):
+        with pytest.raises(InputError, match=f"{cls.__name__} must be a dataclass: it lacks"):
+            cls()
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "value"),
-    [
-        ("3", int, 3),
-        ("3", float, 3.0),
-        ("1e-3", float, 1e-3),
-        ("TRUE", bool, True),
-        ("none", int | None, None),
-        ("none", str, "none"),
-        ("none", tuple[int, ...] | None, None),
-        ("0-2,7", tuple[int, ...], (0, 1, 2, 7)),
-        ("a-b,c", tuple[str, ...], ("a-b", "c")),
-        ("", tuple[int, ...], ()),
-        ("7", int | str, 7),
-        ("x7", int | str, "x7"),
-        ("auto", float | Literal["auto"], "auto"),
-        ("3", float | Literal["auto"], 3.0),
-    ],
-)
-def test_from_text__known_answers(text: str, kind: object, value: object) -> None:
-    result = from_text("--x", text, kind)
-    assert result == value and type(result) is type(value)
+# A flag of which kind, its text, and the value.
+TYPED: list[tuple[str, str, Any]] = [
+    ("federation.clients", "3", 3),
+    ("train.lr", "3", 3.0),
+    ("train.lr", "1e-3", 1e-3),
+    ("federation.secure_aggregation", "TRUE", True),
+    ("federation.min_clients", "1", 1),
+    ("federation.client_timeout", "none", None),
+    ("data.dir", "none", None),
+    ("machine.clients_at_once", "auto", "auto"),
+    ("machine.clients_at_once", "3", 3),
+    ("federation.placebo", "auto", "auto"),
+    ("federation.placebo", "true", True),
+    ("data.mean", "0.5,1,0", (0.5, 1.0, 0.0)),
+    ("data.mean", "none", None),
+    ("data.dir", "7", "7"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("1.5", int),
-        ("x", float),
-        ("yes", bool),
-        ("", str),
-        ("4-2", tuple[int, ...]),
-        ("0-99999999", tuple[int, ...]),
-        ("1,,2", tuple[int, ...]),
-        ("fast", float | Literal["auto"]),
-    ],
-)
-def test_from_text__refused_naming_the_flag(text: str, kind: object) -> None:
-    with pytest.raises(InputError, match=r"^x: ('.*'|1\.5), must be "):
-        from_text("x", text, kind)
+@pytest.mark.parametrize(("path", "text", "value"), TYPED)
+def test_text__becomes_the_type_of_its_option(path: str, text: str, value: Any) -> None:
+    more = "--dataset cifar10 --attacks similarity"
+    found = built(f"simulate {more} --{path} {text}")
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value and type(found) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
-    [
-        (8, float, 8.0),
-        (True, float, True),  # handed back for the type check to refuse
-        ("3", int, "3"),
-        (Text("3"), int, 3),
-        ([1, 2], tuple[float, ...] | None, (1.0, 2.0)),
-        ("0-4", tuple[int, ...] | None, (0, 1, 2, 3, 4)),
-        ("none", float | None, None),
-        (None, float | None, None),
-        ("auto", float | Literal["auto"], "auto"),
-        (1, float | Literal["auto"], 1.0),
-    ],
-)
-def test_convert__yaml_values_are_not_guessed_at(
-    value: object, kind: object, expected: object
-) -> None:
-    result = convert("x", value, kind)
-    assert result == expected and type(result) is type(expected)
-
-
-@given(
-    st.one_of(
-        st.tuples(st.just(int), st.integers()),
-        st.tuples(st.just(float), st.floats(allow_nan=False, allow_infinity=False)),
-        st.tuples(st.just(bool), st.booleans()),
-        st.tuples(st.just(tuple[int, ...]), st.lists(st.integers(0), min_size=1).map(tuple)),
-        st.tuples(st.just(float | None), st.none() | st.floats(-9, 9)),
-    )
-)
-def test_shown__what_help_shows_can_be_typed_back(pair: tuple[object, object]) -> None:
-    kind, value = pair
-    back = from_text("--x", format_value(value), kind)
-    check_type("--x", back, kind)
-    assert back == value
-
-
-def test_plain__tuples_become_lists_at_every_depth() -> None:
-    assert plain({"a": ((1, 2), {"b": (3,)})}) == {"a": [[1, 2], {"b": [3]}]}
+def test_text__lists_and_ranges() -> None:
+    clients = built("simulate --defense gaussian --defended-clients 0-2,7").defended_clients
+    assert clients == (0, 1, 2, 7)
+    names = built("simulate --attacks internal --attack.internal.layers a-b,c").attack["internal"]
+    assert names["layers"] == ("a-b", "c")
+    lists = built("study --over 'defended_clients=0-2;7' --defense gaussian").points
+    assert [cell.first.defended_clients for cell in lists] == [(0, 1, 2), (7,)]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +129,14 @@ def test_plain__tuples_become_lists_at_every_depth() -> None:
     ],
 )
 def test_home__stands_for_the_tilde_of_a_path(
-    text: str, path: str, monkeypatch: pytest.MonkeyPatch
+    text: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert convert("x", text, str) == convert("x", Text(text), str | None) == path
-    assert convert("x", Text(f"a,{text}"), tuple[str, ...]) == ("a", path)
+    (tmp_path / "e.yaml").write_text(f"data: {{dir: '{text}'}}")
+    for given in (f"--data_dir='{text}'", f"--config {tmp_path}/e.yaml"):
+        assert built(f"simulate --dataset cifar10 {given}").data.dir == path
+    layers = f"--attacks internal --attack.internal.layers 'a,{text}'"
+    assert built(f"simulate {layers}").attack["internal"]["layers"] == ("a", path)
 
 
 NFC, NFD = (unicodedata.normalize(form, "caf\xe9") for form in ("NFC", "NFD"))
@@ -196,17 +148,41 @@ def test_accents__of_a_path_are_those_of_the_disk(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / stored / stored).mkdir(parents=True)
+    file = tmp_path / "e.yaml"
+
+    def place(text: str) -> set[str]:
+        file.write_text(f"data: {{dir: '{text}'}}", encoding="utf-8")
+        given = (f"--data_dir='{text}'", f"--config {file}")
+        return {built(f"simulate --dataset cifar10 {one}").data.dir for one in given}
+
     for form in ("{}", "folder:{}", "a.b:C:{}", "{}@3", "{}/new", "{0}/{0}", f"{tmp_path}/{{}}"):
-        assert convert("x", form.format(typed), str) == form.format(stored)
-        assert convert("x", Text(form.format(typed)), str | None) == form.format(stored)
-    assert convert("x", Text(f"a,{typed}"), tuple[str, ...]) == ("a", stored)
+        assert place(form.format(typed)) == {form.format(stored)}
+    layers = f"--attacks internal --attack.internal.layers 'a,{typed}'"
+    assert built(f"simulate {layers}").attack["internal"]["layers"] == ("a", stored)
+    assert built(f"{AUDIT} --checkpoint {typed}").encoder.checkpoint == stored
     (tmp_path / typed).mkdir()
-    assert convert("x", typed, str) == typed
+    assert place(typed) == {typed}
 
 
-def test_accents__of_a_pattern_are_those_of_the_disk(tmp_path: Path) -> None:
-    for name in (f"{NFC}-1.npz", f"{NFD}-2.npz", f"{NFC}-3.pt"):
-        (tmp_path / name).touch()
-    for pattern in (f"{NFC}-*.npz", f"{NFD}-*.npz"):
-        names = {Path(path).name for path in disk_paths(str(tmp_path / pattern))}
-        assert names == {f"{NFC}-1.npz", f"{NFD}-2.npz"}
+# errors
+
+
+def test_error__is_one_line_with_paths_short_flags_and_values() -> None:
+    error = InputError(f"{opt('federation.rounds', 3)} of {opt('clients')} is\n{opt('x', (1, 2))}")
+    assert str(error) == "federation.rounds (--rounds) 3 of clients (--clients) is x 1,2"
+
+
+def test_prefixed__says_where_an_error_is_once() -> None:
+    with pytest.raises(InputError) as caught, prefix_errors("file"), prefix_errors(opt("over", 3)):
+        raise InputError(f"{opt('seed', 3)} is bad")
+    assert str(caught.value) == "file: over 3: seed 3 is bad"
+    outer = prefix_errors("file")
+    with pytest.raises(InputError, match="^file: bad$"), outer, prefix_errors("file"):
+        raise InputError("bad")
+
+
+def test_error__of_another_process_takes_a_path_too() -> None:
+    error = pickle.loads(pickle.dumps(option_error(Knobs(), "p: 9, must be <= 5")))
+    words = pytest.raises(InputError, match=r"^attack\.lpla\.p: 9, must be <= 5$")
+    with words, prefix_errors("anything", "attack.lpla"):
+        raise error

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedmia.settings.options import option_fields
 from fedmia.ssl.dinov2 import DINOv2, DINOv2Method, koleo
 from fedmia.ssl.ibot import IBOT
+from tests.options import option_fields
 from tests.ssl import methods
 from tests.ssl.methods import PATCHED, pixels
 from tests.ssl.test_ibot import rows_of, scores_of

@@ -202,7 +202,7 @@ def test_training__in_bfloat16_is_near_and_keeps_its_state_in_float32(
         assert {t.dtype for t in state} <= {torch.float32, torch.int64}
         assert all(bool(t.isfinite().all()) for t in state)
     # Their teachers are so sharp that a small difference of scores is a large one of targets.
-    rel = {"dino": 0.5, "ibot": 0.15}.get(name, 0.1)
+    rel = {"dino": 0.5, "dinov2": 0.5, "ibot": 0.15}.get(name, 0.1)
     assert losses[1] == pytest.approx(losses[0], rel=rel)
 
 

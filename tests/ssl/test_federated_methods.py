@@ -12,10 +12,13 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Net
 from fedmia.nets.smallnet import SmallNet
+from fedmia.recording import Recording
 from fedmia.seeding import rng
 from fedmia.ssl.train import Job, Train, make_optimizer
-from tests.equivalence.conftest import federated, planned, same, weights
+from tests.equivalence.conftest import tiny
+from tests.small_runs import ran
 from tests.ssl.methods import PATCHED, build, case
+from tests.watched import same
 
 # Options, network, epochs; MoCo v3 and SimCLR need more of all without batch norm.
 THIN, WIDE, PATCHES = SmallNet(width=8), SmallNet(width=16), replace(PATCHED, width=32)
@@ -63,12 +66,16 @@ def test_training__loss_falls_and_the_outputs_stay_apart(name: str, textures: An
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", AVERAGED)
 def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(flags: str, tmp_path: Path) -> None:
-    small = "--clients 2 --rounds 2 --attacks none --federation.keep_updates 2 "
-    setup = planned(small + flags)
-    run, again = (federated(setup, tmp_path / folder) for folder in ("one", "two"))
-    states = weights(run)
-    assert all(same(state, weights(again)[r]) for r, state in states.items())
-    one, two = run.recording.updates("main")[2].values()
+    line = tiny("--clients 2 --rounds 2 --attacks none --federation.keep_updates 2 " + flags)
+    line += " --federation.snapshots 2"
+    for name in ("one", "two"):
+        ran(line, tmp_path / name)
+    run, again = (Recording(tmp_path / name / "recording") for name in ("one", "two"))
+    states = run.models()
+    assert len(states) == 3 and all(same(states[r], again.models()[r]) for r in states)
+    one, two = run.updates()[2].values()
     names = [n for n in states[2] if n.startswith(AVERAGED[flags])]
     assert names and not any(torch.equal(one[n], two[n]) for n in names if n.endswith("weight"))
-    run.check_mean(2, 2)  # clients weigh alike by default
+    for name, tensor in states[2].items():  # clients weigh alike by default
+        mean = (one[name].double() + two[name].double()) / 2
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia import open_run
 from fedmia.nets.smallnet import SmallNet
+from fedmia.recording import Recording
 from fedmia.seeding import rng, torch_rng
-from fedmia.settings import registry
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.base import State, TrainingData
 from fedmia.ssl.lejepa import directions
-from tests.equivalence.conftest import federated, planned, same, weights
+from tests.equivalence.conftest import tiny
+from tests.small_runs import ran
+from tests.watched import same
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 1, 8, 0.02, 0.9, 5e-4, 3, 5
 # So that the keys move in few steps; batch norm makes much of rounding.
@@ -122,16 +125,16 @@ def plain(images: np.ndarray, spec: TwoViewSSL, recipe_of: str = "sgd") -> list[
 )  # fmt: skip
 def test_one_client__is_the_plain_loop(tmp_path: Path, name: str, more: str) -> None:
     """27 images: the last batch of an epoch is short."""
-    setup = planned(
-        f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
+    line = tiny(
+        f"--clients 1 --attacks none --rounds {ROUNDS} --seed {SEED} "
         f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
         f"--split.members 27 --federation.snapshots {ROUNDS} --ssl {name} --ssl.dim 16 "
         "--model.width 16" + STEADY.get(name, "") + more
     )
-    found = weights(federated(setup, tmp_path / "run"))
-    spec = registry.build("ssl", name, dict(setup.experiment.ssl.options))
-    training_data = "adamw" if more else "sgd"
-    expected = plain(setup.cast.data.images[setup.cast.parts[0]], spec, training_data)
+    ran(line, tmp_path / "RUN")
+    found, run = Recording(tmp_path / "RUN" / "recording").models(), open_run(tmp_path / "RUN")
+    images, spec = run.images.client_images(0).numpy(), run.settings.ssl.plugin("ssl")
+    expected = plain(images, spec, "adamw" if more else "sgd")
     assert sorted(found) == list(range(ROUNDS + 1)) and same(found[0], expected[0])
     for round, state in enumerate(expected):
         assert found[round].keys() == state.keys()

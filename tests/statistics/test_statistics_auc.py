@@ -151,7 +151,7 @@ def test_auc_interval__covers_whatever_the_spread(spread: float, truth: float) -
 
 def test_coverage__of_the_committed_simulation() -> None:
     """What the report's intervals promise, in each cell, less two Monte-Carlo errors."""
-    path = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
+    path = Path(__file__).parents[2] / "research" / "results" / "coverage.json"
     simulation = json.loads(path.read_text())
 
     def error(share: float) -> float:

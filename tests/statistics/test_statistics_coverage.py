@@ -11,11 +11,11 @@ import pytest
 from fedmia.seeding import rng
 from fedmia.statistics.auc import auc
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-COMMITTED = BENCHMARKS / "results" / "coverage.json"
+MEASUREMENTS = Path(__file__).parents[2] / "research" / "measurements"
+COMMITTED = MEASUREMENTS.parent / "results" / "coverage.json"
 with pytest.MonkeyPatch.context() as patched:
-    patched.syspath_prepend(str(BENCHMARKS))
-    SCRIPT = runpy.run_path(str(BENCHMARKS / "_coverage.py"))
+    patched.syspath_prepend(str(MEASUREMENTS))
+    SCRIPT = runpy.run_path(str(MEASUREMENTS / "_coverage.py"))
 PARTS, SPREADS, ScoreDistribution, cells, names, summary = (
     SCRIPT[name] for name in ("PARTS", "SPREADS", "ScoreDistribution", "cells", "names", "summary")
 )

@@ -14,8 +14,8 @@ import scipy
 from fedmia.statistics.exposed import conformal_p, envelope, exceeds_rate, most_false
 from fedmia.statistics.thresholds import tpr_at_fpr
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-COMMITTED = BENCHMARKS / "results" / "exposed.json"
+MEASUREMENTS = Path(__file__).parents[2] / "research" / "measurements"
+COMMITTED = MEASUREMENTS.parent / "results" / "exposed.json"
 WHERE = ("members", "nonmembers", "shape", "told", "shift")
 
 
@@ -99,8 +99,8 @@ def test_found__are_as_many_as_the_tpr_says() -> None:
 
 def test_simulation__holds_and_has_the_cells_of_the_committed_one() -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(BENCHMARKS))
-        script = runpy.run_path(str(BENCHMARKS / "exposed.py"))
+        patched.syspath_prepend(str(MEASUREMENTS))
+        script = runpy.run_path(str(MEASUREMENTS / "exposed.py"))
     committed = json.loads(COMMITTED.read_text(encoding="utf-8"))
     script["simulate"].__globals__.update(SIZES=((30, 20),), SUBJECTS=((20, 20),))
     parts = script["simulate"](60, 0)

@@ -16,7 +16,7 @@ from fedmia.statistics.power import smallest_detectable_auc
 from fedmia.statistics.subjects import effective_trials
 from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
-COMMITTED = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
+COMMITTED = Path(__file__).parents[2] / "research" / "results" / "coverage.json"
 
 
 def grouped(seed: int, count: int = 12) -> tuple[list[np.ndarray], list[np.ndarray]]:

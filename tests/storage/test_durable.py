@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from fedmia.recording.writer import RecordingWriter
+from fedmia.recording import RecordingWriter
 from fedmia.storage import durable
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import CURES, WAYS_ROUND, DiskError

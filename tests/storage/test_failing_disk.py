@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,12 +19,22 @@ from fedmia.storage import durable
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import DiskError
 from fedmia.storage.snapshot import write_tensors
-from tests.small_runs import SIMILARITY, SMALL, Report, ran, read, resume, simulate
+from tests.small_runs import (
+    SIMILARITY,
+    SMALL,
+    WATCHED,
+    Report,
+    in_round,
+    ran,
+    read,
+    resume,
+    simulate,
+)
 from tests.storage.disk import failing
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
-FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3 --checkpoint-every 0"
+FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3 --checkpoint-every 0 "
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +74,11 @@ def test_simulate__one_line_and_resume_gives_the_same_report(
 
 
 def test_simulate__a_folder_that_vanishes_is_not_made_again(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+    tmp_path: Path, capsys: Capture
 ) -> None:
-    out, write = tmp_path / "RUN", Checkpoint.write
-
-    def vanishing(self: Checkpoint, *given: Any) -> None:
-        self.wait_for_writes()
-        if self.generation == 2:
-            shutil.rmtree(out)
-        write(self, *given)
-
-    monkeypatch.setattr(Checkpoint, "write", vanishing)
-    assert simulate(FLAGS, out) == DISK_FAILED
+    out = tmp_path / "RUN"
+    in_round("main", 2, lambda: out.rename(tmp_path / "away"))
+    assert simulate(FLAGS + WATCHED, out) == DISK_FAILED
     refusal(capsys, out, errno.ENOENT)
     assert not out.exists()
 

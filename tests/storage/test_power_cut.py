@@ -9,17 +9,28 @@ import pytest
 from safetensors import safe_open
 
 from fedmia.federation import checkpoint
-from fedmia.runtime.progress import Display
 from fedmia.storage.archive import unpack
-from tests.small_runs import BRANCHES, SIMILARITY, SMALL, read, resume, simulate, ticking
+from tests.small_runs import (
+    BRANCHES,
+    SMALL,
+    WATCHED,
+    not_repeated,
+    read,
+    resume,
+    simulate,
+    ticking,
+)
 from tests.storage.disk import DELETED, KEPT, LOST, Disk, Tree, recorded, restore
+from tests.watched import watch
 
 INDEX = f"checkpoint/{checkpoint.INDEX}"
 LINES = "recording/rounds.jsonl"
 FATES = (LOST, KEPT, DELETED)
 SHORT = BRANCHES.replace("--rounds 4 --attack-rounds 2", "--rounds 2 --attack-rounds 1")
 SHORT += "--checkpoint-every 0 "
-SIX = SMALL.replace("snapshots 1", "snapshots 6") + f"{SIMILARITY} --clients 2 --rounds 6 "
+SIX = (
+    SMALL.replace("snapshots 1", "snapshots 6") + f"{WATCHED}--attacks none --clients 2 --rounds 6 "
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +47,7 @@ def minutes(tmp_path_factory: pytest.TempPathFactory) -> Disk:
     """The disk under six rounds of 25 seconds, with a checkpoint a minute: at 0, 3 and 6."""
     folder = tmp_path_factory.mktemp("minutes")
     with pytest.MonkeyPatch.context() as patch, recorded(folder, patch) as found:
+        watch()
         ticking(patch, 25)
         assert simulate(SIX, folder / "RUN") == 0
     return found
@@ -119,16 +131,16 @@ def test_cut__goes_on_to_the_same_report(disk: Disk, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fate", FATES)
 def test_cut_within_an_interval__costs_the_rounds_since_its_checkpoint(
-    fate: str, minutes: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fate: str, minutes: Disk, tmp_path: Path
 ) -> None:
     """The last moment before the third checkpoint: of rounds 4 to 6 nothing is counted on."""
-    skipped, skip, sound = list[int](), Display.skip, set[bytes | None]()
-    monkeypatch.setattr(Display, "skip", lambda self, n: (skipped.append(n), skip(self, n)))
+    sound = set[bytes | None]()
     states = minutes.states[fate]
     assert {generation(tree) for tree in states} == {0, 1, 2, 3}
     assert not [lost for tree in states if (lost := missing(run_of(tree), tmp_path / "x", sound))]
+    watch()
     resumes([tree for tree in states if generation(tree) == 2][-1], tmp_path / "y", minutes, SIX)
-    assert skipped == [3]
+    assert not_repeated() == [3]
 
 
 def test_interval__is_what_is_forced_and_not_each_round(minutes: Disk) -> None:

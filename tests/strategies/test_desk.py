@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,17 @@ def attacked(
     return changed(client_setup, roles=roles, attack=attack, **images, **more)
 
 
+@dataclass(frozen=True)
+class Noting(ClientSetup):
+    """Notes the images of each training."""
+
+    trained_on: list[Any] = field(default_factory=list)
+
+    def job(self, method: Any, images: Any, *more: Any, **rest: Any) -> Any:
+        self.trained_on.append(images)
+        return super().job(method, images, *more, **rest)
+
+
 @pytest.mark.parametrize(
     ("name", "share", "malicious", "sizes"),
     [("krum", 1 / 5, 1, [1, 3, 4, 6]), ("krum", 1 / 5, 2, [2, 4, 6]), ("krum", 1.0, 1, [3, 6]),
@@ -169,28 +180,21 @@ def attacked(
 )  # fmt: skip
 def test_passing__rests_on_guesses_by_the_attackers_own_images(
     client_setup: ClientSetup, first: State, name: str, share: float, malicious: int,
-    sizes: list[int], monkeypatch: pytest.MonkeyPatch,
+    sizes: list[int],
 ) -> None:  # fmt: skip
     """Where the rule compares updates: one for each honest client, eight at most, from few images
     to all, of the first attacker alone, once a round; each fellow guesses the same."""
-    draws, job = list[Any](), ClientSetup.job
-
-    def noted(self: ClientSetup, method: Any, images: Any, *more: Any, **rest: Any) -> Any:
-        draws.append(images)
-        return job(self, method, images, *more, **rest)
-
-    monkeypatch.setattr(ClientSetup, "job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
     setup, ways = attacked(client_setup, attack, malicious, share=share), []
     for client in setup.fellows:
-        at = client_round(setup, Ledger(), first, 1, name, client=client, craft=True)
+        own = Noting(**{f.name: getattr(setup, f.name) for f in fields(setup)})
+        at = client_round(own, Ledger(), first, 1, name, client=client, craft=True)
         crafted = Active().answer(at)[0].state
-        ways.append(draws.copy())
-        draws.clear()
-    own = {image.tobytes() for image in setup.images[setup.parts["members"][3 - malicious]]}
+        ways.append(own.trained_on)
+    mine = {image.tobytes() for image in setup.images[setup.parts["members"][3 - malicious]]}
     for way in ways:
         assert [len(images) for images in way] == sizes
-        assert {image.tobytes() for images in way for image in images} <= own
+        assert {image.tobytes() for images in way for image in images} <= mine
         assert all(map(np.array_equal, way, ways[0]))
     if name == "norm-clip":
         assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,9 @@ from scipy import stats
 
 from fedmia.federation.checkpoint import restore_server, server_state
 from fedmia.lowerbounds.gdp import delta_at
-from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies import dp_fedavg
 from strategies._accounting import (
     composed_epsilon,
     composed_noise,
@@ -29,6 +28,7 @@ from strategies._accounting import (
 from strategies.cohort import Phase, draw_cohort
 from strategies.dp_fedavg import CLIP, DPFedAvg
 from strategies.failure_policy import Adversary
+from tests.made_up_runs import stated_epsilon
 
 ALONE = Adversary()
 
@@ -321,37 +321,67 @@ def test_epsilon__is_kept_whoever_is_malicious(
     assert 7.9 < stated(strategy, malicious=phase.malicious).value <= 8.0 + 1e-6
 
 
+@dataclass(frozen=True)
+class Thin:
+    """A source of noise, of which the sum has a part only."""
+
+    whole: Any
+    part: float
+
+    def normal(self, mean: float, deviation: float, size: Any = None) -> Any:
+        return self.whole.normal(mean, deviation * (1.0 if size is None else self.part), size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+
+@dataclass
+class ThinNoise(DPFedAvg):
+    """Says what DP-FedAvg says, and releases sums of less noise."""
+
+    part: float = 1.0
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        whole = self.draw
+        if whole is not None:
+            self.draw = Thin(whole, self.part)  # type: ignore[assignment]
+        merged = super().aggregate(received, updates)
+        self.draw = whole
+        return merged
+
+
+@dataclass
+class BareVotes(DPFedAvg):
+    """Votes on C with hardly any noise."""
+
+    def parts(self, noise: float) -> tuple[float, float]:
+        return super().parts(noise)[0], 0.01
+
+
 @pytest.mark.parametrize(
     "more", [{}, {"adaptive": True}, {"cohorts": "secret", "noise_multiplier": 8.0}]
 )
-def test_canaries__find_a_quarter_of_the_noise(
-    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    claim, bound = audited(1.0, monkeypatch, **more)
+def test_canaries__find_a_quarter_of_the_noise(more: dict[str, Any]) -> None:
+    claim, bound = audited(ThinNoise, **more)
     assert 0 < bound < claim
-    claim, bound = audited(0.25, monkeypatch, **more)
+    claim, bound = audited(ThinNoise, part=0.25, **more)
     assert claim < 5 and bound > claim
 
 
-def test_canaries__find_votes_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canaries__find_votes_without_noise() -> None:
     """That the sum alone does not show."""
-    claim, _ = audited(1.0, monkeypatch, adaptive=True, vote_share=0.5)
-    parts = DPFedAvg.parts
-    monkeypatch.setattr(DPFedAvg, "parts", lambda self, z: (parts(self, z)[0], 0.01))
-    assert claim < audited(1.0, monkeypatch, adaptive=True, vote_share=0.5)[1]
+    more = {"adaptive": True, "vote_share": 0.5}
+    claim, _ = audited(DPFedAvg, **more)
+    assert claim < audited(BareVotes, **more)[1]
 
 
-def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[float, float]:
-    """What a strategy of z = 4 over 4 rounds claims, and what its canaries show, where the noise on
-    the sum is `part` of it."""
-    strategy = at(DPFedAvg(**{"noise_multiplier": 4.0, "canaries": 400, **more}), 6, 4)
-    with monkeypatch.context() as patch:
-        honest = dp_fedavg.add_noise
-        patch.setattr(dp_fedavg, "add_noise", lambda state, z, draw: honest(state, part * z, draw))
-        statement = stated(rounds_of(strategy, 4))
+def audited(kind: type[DPFedAvg], **more: Any) -> tuple[float, float]:
+    """What a strategy of z = 4 over 4 rounds claims, and what its canaries show."""
+    strategy = at(kind(**{"noise_multiplier": 4.0, "canaries": 400, **more}), 6, 4)
+    statement = stated(rounds_of(strategy, 4))
     audit = statement.lower_bound
     assert audit.canaries == 400
-    return statement.value, epsilon_lower_bound(audit, statement.delta, audit.correct, 0.05)
+    return statement.value, stated_epsilon(statement).lower_bound.value
 
 
 def test_canaries__leave_the_run_alone_and_take_part_as_often_as_a_client() -> None:

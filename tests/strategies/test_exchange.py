@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 
-from fedmia.flower_internals import NODE_UNAVAILABLE
-from strategies import replies
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.replies import Exchange, ReplyReader, collect_updates
+from tests.clock import Clock
 from tests.recording.plain import NODES, PlainGrid
 from tests.strategies.conftest import some_state
 
@@ -33,7 +33,7 @@ class Leaving(PlainGrid):
     def __init__(self) -> None:
         super().__init__(answer, CLIENTS)
         self.events = list[str]()
-        self.looks, self.back = 0, time.monotonic() + 1e9
+        self.back = time.monotonic() + 1e9
 
     def get_node_ids(self) -> Iterable[int]:
         return self._nodes if time.monotonic() > self.back else self._nodes[1:]
@@ -43,13 +43,12 @@ class Leaving(PlainGrid):
         (name,) = super().push_messages([message])
         client = NODES.index(message.metadata.dst_node_id)
         if not client and time.monotonic() < self.back:
-            gone = Error(NODE_UNAVAILABLE, "Error: Node Unavailable")
+            gone = Error(ErrorCode.NODE_UNAVAILABLE, "Error: Node Unavailable")
             self._replies[name] = Message(gone, reply_to=message)
         self.events.append(f"to {client}")
         return [name]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        self.looks += 1
         first = sorted(message_ids, key=lambda name: NODES.index(int(name.split("-")[0])))[:1]
         self.events += [f"of {NODES.index(int(name.split('-')[0]))}" for name in first]
         if self.events[-2:] == ["of 1", "of 2"]:
@@ -68,39 +67,59 @@ def collect(grid: Any, policy: str) -> list[int]:
     return [u.client for u in collect_updates(grid, orders(), reader, failure_policy, "main")]
 
 
-def test_retry__of_a_node_that_left_lets_the_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+class Away(PlainGrid):
+    """Nobody lists client 0's node. Its second order takes it nearly an hour, or never reaches it.
+
+    Attributes:
+        sent: when client 0 was sent its message.
+    """
+
+    def __init__(self, reached: bool) -> None:
+        super().__init__(answer, CLIENTS)
+        self.sent, self._reached, self._began = list[float](), reached, time.monotonic()
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._nodes[1:]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        (message,) = messages
+        (name,) = super().push_messages([message])
+        if message.metadata.dst_node_id == NODES[0]:
+            if not (self._reached and self.sent):
+                gone = Error(ErrorCode.NODE_UNAVAILABLE, "Error: Node Unavailable")
+                self._replies[name] = Message(gone, reply_to=message)
+            self.sent.append(time.monotonic() - self._began)
+        return [name]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        late = bool(self.sent[1:]) and time.monotonic() - self._began < self.sent[1] + 3500
+        answering = (n for n in message_ids if n.split("-")[0] != str(NODES[0]))
+        return super().pull_messages(answering if late and self._reached else message_ids)
+
+
+def test_retry__of_a_node_that_left_lets_the_others_answer(clock: Clock) -> None:
     """They are read before it is back, and the updates keep the order of partition ids."""
-    monkeypatch.setattr(replies, "RECOUNT", 0.01)
-    monkeypatch.setattr(replies, "RETURN", 2.0)
     grid = Leaving()
     assert collect(grid, "retry") == [0, 1, 2]
     assert grid.events == ["to 0", "to 1", "to 2", "of 0", "of 1", "of 2", "to 0", "of 0"]
 
 
-def test_retry__of_a_node_that_stays_away_is_sent_in_any_case(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_retry__of_a_node_that_stays_away_is_sent_in_any_case(clock: Clock) -> None:
     """Flower says so then. The time that it has is no silence of the others."""
-    monkeypatch.setattr(replies, "RECOUNT", 0.01)
-    monkeypatch.setattr(replies, "RETURN", 0.2)
-    monkeypatch.setattr(replies, "PATIENCE", 0.1)
-    grid = Leaving()
-    monkeypatch.setattr(grid, "get_node_ids", lambda: NODES[1:CLIENTS])
-    grid.back = -1.0  # a message reaches it, though nobody lists it
+    clock.speed = 200.0  # ten seconds between two looks
+    grid = Away(reached=True)
     assert collect(grid, "retry") == [0, 1, 2]
-    grid = Leaving()
-    monkeypatch.setattr(grid, "get_node_ids", lambda: NODES[1:CLIENTS])
-    monkeypatch.setattr(grid, "pull_messages", lambda ids: PlainGrid.pull_messages(grid, ids))
+    assert grid.sent == [pytest.approx(0, abs=1), pytest.approx(600, abs=20)]
+    grid = Away(reached=False)
     with pytest.raises(FederationError, match=r"client 0 failed: .*Unavailable \(3 times\)"):
         collect(grid, "retry")
-    assert grid.events.count("to 0") == 3
+    assert len(grid.sent) == 3
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_node__that_began_anew_is_sent_its_message_again_or_has_failed(
-    idempotent: bool, monkeypatch: pytest.MonkeyPatch
+    idempotent: bool, clock: Clock
 ) -> None:
-    monkeypatch.setattr(replies, "LOOK", 0.0)
     began = {node: "1" for node in NODES[:CLIENTS]}
     sent, answered = list[int](), dict[str, Message]()
 
@@ -117,14 +136,16 @@ def test_node__that_began_anew_is_sent_its_message_again_or_has_failed(
     exchange = Exchange(grid, orders(), idempotent)
     for client in range(CLIENTS):
         exchange.send(client)
-    assert exchange.pull() == {} and sent == [0, 1, 2]
     began[NODES[1]] = "2"
+    assert exchange.pull() == {} and sent == [0, 1, 2]  # it was not looked for again yet
+    clock.skip(6)
     came = exchange.pull()
     if idempotent:
         assert not came and sent == [0, 1, 2, 1] and {*exchange.waiting} == {0, 1, 2}
         assert exchange.pull()[1].has_content()
     else:
         assert came[1].error.reason == "its node began anew" and sent == [0, 1, 2]
+    clock.skip(6)
     assert {*exchange.waiting} == {0, 2} and exchange.pull() == {}
 
 

@@ -12,8 +12,7 @@ from flwr.serverapp import Grid
 
 from fedmia.federation.cluster import RayGrid
 from fedmia.federation.inline import InlineGrid, LocalGrid
-from fedmia.flower import Watch
-from fedmia.flower.record import RecordingGrid, record
+from fedmia.flower import RecordingGrid, Watch, record
 from strategies.base import find_nodes
 from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy
@@ -85,7 +84,7 @@ def test_grids__are_asked_in_one_place_alone() -> None:
     """In every module of ours that has to do with Flower, whose grid is meant."""
     places = {
         file.relative_to(ROOT).as_posix(): calls
-        for folder in ("fedmia", "clients", "strategies", "papers")
+        for folder in ("fedmia", "clients", "strategies", "research/papers")
         for file in sorted((ROOT / folder).rglob("*.py"))
         if "flwr" in (code := file.read_text()) and (calls := [*by_name(ast.parse(code))])
     }

@@ -14,7 +14,7 @@ import torch
 from clients.client_round import ClientRound
 from clients.client_setup import ClientSetup, ClientTask
 from clients.honest import Honest
-from fedmia.defenses.base import Defense
+from fedmia.defenses.base import Defense, Metrics
 from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
@@ -82,18 +82,23 @@ def test_kit__clients_train_as_with_methods_of_their_own(
     assert all(exactly(*pair) for pair in pairs)
 
 
-def test_kit__builds_one_method_for_all_clients(
-    uneven: ClientSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built, build = [], ClientSetup.method
+METHODS = list[SSLMethod]()
 
-    def counted(self: ClientSetup, client: int, images: int | None) -> SSLMethod:
-        built.append(client)
-        return build(self, client, images)
 
-    monkeypatch.setattr(ClientSetup, "method", counted)
-    uploads(uneven, keep=True)
-    assert built == [-1, 0]
+@dataclass(frozen=True)
+class Notes(Defense):
+    """Notes what each client trains with."""
+
+    def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
+        METHODS.append(job.method)
+        return super().train(job, memory)
+
+
+def test_kit__is_one_method_for_all_clients(uneven: ClientSetup) -> None:
+    METHODS.clear()
+    setup = changed(uneven, defense=((f"{__name__}:Notes", {}, frozenset({0, 1})),))
+    uploads(setup, keep=True)
+    assert len(METHODS) == 4 and len({id(method) for method in METHODS}) == 1
 
 
 def test_job__ends_with_its_own_order_or_with_the_run(client_setup: ClientSetup) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from fedmia.storage.snapshot import Update, read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy, FederationError
+from strategies.fedavg import FedAvg
+from strategies.fedavgm import FedAvgM
 from strategies.scaffold import METRIC
 from tests.counts import watched
 from tests.pretend_card import CARD, Watch, pretend_card
@@ -170,24 +172,29 @@ def test_reader__refuses_what_it_refuses_on_a_cpu(change: Change, card: Watch) -
     assert list(sentences.values()) == [2]
 
 
-def test_card__finds_a_sum_on_the_host_and_momentum_left_there(
-    card: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the tests above would see."""
-    at, mean = branch("fedavgm"), FederatedStrategy.mean
-    play(card, at, CARD.type, round_of(1))
-    at.strategy.velocity = on_device(at.strategy.velocity, "cpu")  # type: ignore[attr-defined]
-    monkeypatch.setattr(FederatedStrategy, "_move_to", lambda self, device: None)
-    with pytest.raises(RuntimeError, match="on the cpu, the others on the card"):
-        play(card, at, CARD.type, round_of(2))
+class SumOnHost(FedAvg):
+    """Takes each update to the host before it is added."""
 
-    def sum_on_host(self: FederatedStrategy, updates: Any, weighting: str = "uniform") -> State:
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         on_host = (replace(one, state=on_device(one.state, "cpu")) for one in updates)
-        return mean(self, on_host, weighting)
+        return super().aggregate(received, on_host)
 
-    monkeypatch.setattr(FederatedStrategy, "mean", sum_on_host)
+
+class MomentumOnHost(FedAvgM):
+    """Keeps its momentum on the host."""
+
+    def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        self.velocity = on_device(self.velocity, "cpu")
+        return super().aggregate(received, updates)
+
+
+def test_card__finds_a_sum_on_the_host_and_momentum_left_there(card: Watch) -> None:
+    """What the tests above would see."""
+    with pytest.raises(RuntimeError, match="on the cpu, the others on the card"):
+        play(card, BranchState("main", 0, some_state(99), MomentumOnHost()), CARD.type)
     card.take()
-    at = play(card, branch("fedavg"), CARD.type, round_of(1))
+    alone = BranchState("main", 0, some_state(99), SumOnHost())
+    at = play(card, alone, CARD.type, round_of(1))
     assert card.take()["to host"] == CLIENTS * (4 * 17 + 1)
     assert {t.device.type for t in at.state.values()} == {"cpu"}
     assert isinstance(at.state["bias"], torch.Tensor)

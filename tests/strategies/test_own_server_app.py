@@ -19,7 +19,6 @@ from flwr.simulation import run_simulation
 from clients.app import answer, client_app
 from clients.client_setup import ClientSetup
 from fedmia.federation.inline import InlineGrid
-from fedmia.flower.node_store import NodeStore
 from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
@@ -33,14 +32,25 @@ from tests.small_setup import small_setup
 from tests.strategies.conftest import exactly, some_state
 from tests.strategies.test_rounds import Failing, Shuffled, drift, spoiled, work_of
 
+pytestmark = pytest.mark.usefixtures("clock")
 NAMES = registry.names("strategy")
 ON_CLIENTS = {"fedema", "fedprox", "scaffold"}
 CLIENTS, ROUNDS = 10, 3
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.base.SETTLE", 0.0)
+class OnDisk:
+    """What clients keep, in a folder that the processes of all nodes share."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+
+    def load(self, branch: str, client: int) -> Any:
+        path = self.folder / f"{branch}-{client}"
+        return torch.load(path, weights_only=False) if path.exists() else None
+
+    def save(self, branch: str, client: int, state: Any) -> None:
+        torch.save(state, self.folder / f"{branch}-{client}")
 
 
 @pytest.fixture
@@ -102,7 +112,7 @@ def test_simulation__gives_the_model_of_our_own_rounds(context_of: Any, tmp_path
     """Flower's own: node ids are random, replies come in any order, nodes keep their state."""
     context, ends = context_of("fedavg"), list[ArrayRecord]()
     run_simulation(
-        plain_app(context, 0.5, 7, ends), client_app(context, NodeStore(tmp_path / "nodes")),
+        plain_app(context, 0.5, 7, ends), client_app(context, OnDisk(tmp_path / "nodes")),
         CLIENTS, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )  # fmt: skip
     assert exactly(tensors(ends[0]), own_rounds(context, 0.5, 7))

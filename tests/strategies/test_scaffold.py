@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import shlex
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.plan import Plan, make_client_setup
+from clients.app import answer
+from clients.client_setup import ClientSetup
+from fedmia.federation.inline import InlineGrid
+from fedmia.federation.ledger import Ledger
 from fedmia.seeding import rng
-from fedmia.simulate import main
 from fedmia.ssl.base import State
-from fedmia.ssl.train import Job, make_optimizer
+from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.storage.snapshot import LocalTraining, Update
 from strategies.base import FederatedStrategy
+from strategies.cohort import Phase
+from strategies.failure_policy import FailurePolicy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold
-from tests.equivalence.conftest import federated, planned, weights
+from tests.small_runs import SMALL, ran
+from tests.small_setup import small_setup
 
 RATE, ROUNDS = 0.05, 3
-PLAIN = (
-    f"--clients 2 --rounds {ROUNDS} --train.local_epochs 2 "
-    f"--train.momentum 0 --train.weight_decay 0 --train.schedule constant --train.lr {RATE} "
-    f"--split.members 34 --federation.snapshots {ROUNDS} --attacks none "
-)
 
 
-def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[State]]:
+def algorithm_1(client_setup: ClientSetup) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
-    client_setup = make_client_setup(setup, folder, Event())
     x = client_setup.method(-1, None).shared_state()
     c = {n: torch.zeros_like(t) for n, t in x.items()}
     controls = [dict(c), dict(c)]
@@ -50,7 +49,7 @@ def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[Sta
             job = Job(
                 method, make_optimizer(method, client_setup.experiment.train),
                 client_setup.images[parts[i]], spec.augment,
-                client_setup.experiment.train, rng(setup.experiment.seed, "train", round, i),
+                client_setup.experiment.train, rng(client_setup.experiment.seed, "train", round, i),
                 0, 1, torch.device("cpu"),
             )  # fmt: skip
             steps = 0
@@ -74,20 +73,25 @@ def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[Sta
     return models, c, controls
 
 
-def test_run__is_algorithm_1(tmp_path: Path) -> None:
+def test_rounds__are_algorithm_1(tmp_path: Path, textures: Any) -> None:
     """Through messages and desks; shards of 17 images, so batches are uneven."""
-    setup = planned(PLAIN + "--strategy scaffold")
-    (tmp_path / "twin").mkdir()
-    models, c, controls = algorithm_1(setup, tmp_path / "twin")
-    run = federated(setup, tmp_path / "run")
-    state = weights(run)
-    assert sorted(state) == list(range(ROUNDS + 1))
-    for round, want in enumerate(models):
+    np.save(tmp_path / "images.npy", textures(34).numpy())
+    train = Train(2, 8, lr=RATE, momentum=0.0, weight_decay=0.0, schedule="constant")
+    setup = small_setup(
+        tmp_path / "images.npy", np.split(np.arange(34), 2), strategy=("scaffold", {}), train=train
+    )
+    models, c, controls = algorithm_1(setup)
+    store, phase = Ledger(), Phase("main", 0, ROUNDS, False, 1.0, 0, ROUNDS)
+    grid = InlineGrid(partial(answer, setup), 2, 2, 1, store)
+    with closing(grid):
+        rounds = Scaffold().rounds(grid, phase, models[0], FailurePolicy(2))
+        state = [{n: t.clone() for n, t in done.state.items()} for done in rounds]
+    assert len(state) == ROUNDS
+    for got, want in zip(state, models[1:], strict=True):
         for name in want:
-            torch.testing.assert_close(state[round][name], want[name], atol=1e-6, rtol=0)
+            torch.testing.assert_close(got[name], want[name], atol=1e-6, rtol=0)
     for client, want in enumerate(controls):
-        client_state = run.store.load("main", client)
-        assert client_state is not None
+        client_state: Any = store.load("main", client)
         for name in want:
             got = client_state.tensors[f"strategy.{name}"]
             torch.testing.assert_close(got, want[name], atol=2e-5, rtol=0)  # (x - y) / 0.3
@@ -190,17 +194,14 @@ def test_statistics__of_batch_norm_have_no_control() -> None:
 
 
 @pytest.mark.slow
-def test_defence__spends_what_it_spends_under_fedavg(capsys: pytest.CaptureFixture[str]) -> None:
+def test_defence__spends_what_it_spends_under_fedavg(tmp_path: Path) -> None:
     results = {}
     for strategy in ("scaffold", "fedavg"):
         flags = (
-            f"--clients 3 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 "
-            f"--split.nonmembers 40 --split.known 8 --split.test 20 --device cpu --attacks none "
-            f"--json --strategy {strategy} --defense dpsgd,logistic --defense.dpsgd.epsilon 50 "
-            "--defense.logistic.epsilon 500"
+            f"{SMALL}--clients 3 --rounds 2 --attacks none --strategy {strategy} "
+            "--defense dpsgd,logistic --defense.dpsgd.epsilon 50 --defense.logistic.epsilon 500"
         )
-        assert main(shlex.split(flags)) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = ran(flags, tmp_path / strategy)
         defences = [c["defence"] for c in report["clients"]]
         results[strategy] = [p["epsilon"] for d in defences for p in d["parts"]]
         assert all(r["loss"] is None for r in report["rounds"])  # it stays with the clients

@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.report.figures import draw
-from fedmia.simulate import main
-from fedmia.study.__main__ import main as study_main
-from fedmia.study.views.sweep import SweepView
+from tests.commands import fedmia
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +52,7 @@ def at_work(out: Path) -> list[Path]:
 @pytest.mark.slow(seconds=25)
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
 def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, first = tmp_path / "OUT", tmp_path / "OUT" / "cells" / "seed=0" / "report.json"
     command = [sys.executable, "-m", "fedmia.study", *flags(out)]
@@ -67,14 +64,11 @@ def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
     assert not (out / "study.json").exists()
     made = os.stat(first)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(SweepView, "figures", lambda self, study: {})
-    assert study_main([*flags(out)]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("2 of 2 runs are finished; 0 of them leak") and said.err == ""
+    ran = fedmia(["study", *flags(out)])
+    assert ran.code == 0 and ran.err == ""
+    assert ran.out.startswith("2 of 2 runs are finished; 0 of them leak")
     assert (made.st_mtime_ns, made.st_ino) == (os.stat(first).st_mtime_ns, os.stat(first).st_ino)
     assert not (out / "unfinished").exists()
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    assert main([*shlex.split(TINY), "--seed", "1", "--json"]) == 0
-    alone = json.loads(capsys.readouterr().out)
+    alone = json.loads(fedmia(f"simulate {TINY} --seed 1 --json").out)
     ours = json.loads((out / "cells" / "seed=1" / "report.json").read_text(encoding="utf-8"))
     assert {**ours, "timing": 0} == {**alone, "timing": 0}

@@ -1,10 +1,12 @@
-"""Attack against attack on planted scores, and a view from outside."""
+"""Attack against attack on planted scores, and views: those asked for, and one from outside."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,94 +15,104 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from fedmia import open_study
-from fedmia.cli.command import parse
-from fedmia.cli.commands import STUDY
-from fedmia.report.codes import VOID
+from fedmia import InputError, StudyResult, open_study
 from fedmia.settings import registry
-from fedmia.settings.errors import InputError
 from fedmia.statistics.pvalues import holm
-from fedmia.study.__main__ import main
-from fedmia.study.result import StudyResult
-from fedmia.study.views.baseline import BaselineView, rows_of
-from fedmia.study.words import baseline_sentence
-from fedmia.table import COLUMNS
-from tests.snapshots import Snapshot
+from tests.commands import fedmia
+from tests.fake_runs import Studies, about, golden, tables
 from tests.study.conftest import Studying
-from tests.study.outside_view import Worst
-from tests.study.planted import study_of_rows
 
-SEEDS, POINTS = range(5), ("a=1", "a=2", "a=3", "a=4")
-RATES = (("auc", None), ("tpr_at_fpr", 0.01))
+FLAGS = (
+    "--attacks similarity,internal --baseline similarity --seeds 5 --over partition.alpha=1,2,3,4"
+)
+SEEDS, POINTS = (
+    range(5),
+    tuple(f"partition.alpha={alpha}" for alpha in ("1.0", "2.0", "3.0", "4.0")),
+)
+GAIN = dict(zip(POINTS, (0.05, 0.06, 0.04, -0.05), strict=True))
+MEASURES = {"AUC": "auc", "TPR at 1 % FPR": "tpr"}
+Values = dict[tuple[str, int, str, str], float]  # point, seed, attack and measure -> its value
 
 
-def row(point: str, seed: int, attack: str, value: float, **more: Any) -> Any:
-    """An AUC of one attack in one run, unless `more` says otherwise."""
-    own = {"point": point, "seed": seed, "run": f"{point}_{seed}", "attack": attack}
-    own |= {"subject": "attack", "metric": "auc", "n_members": 20, "n_nonmembers": 30}
-    return dict.fromkeys(COLUMNS) | own | {"value": value} | more
-
-
-def planted(gain: dict[str, float]) -> list[Any]:
+def drawn() -> Values:
     """`combined` lies over `similarity` by the gain of each point, `internal` is as good as it;
-    models differ far more than attacks do, and each attack's runs stand in another order."""
-    draw = np.random.default_rng(3)
-    rows = []
+    models differ far more than attacks do."""
+    draw, values = np.random.default_rng(3), {}
     for point in POINTS:
-        models = {seed: draw.uniform(0.2, 0.8) for seed in SEEDS}
-        for attack, more in (("similarity", 0.0), ("combined", gain[point]), ("internal", 0.0)):
-            for seed in draw.permutation(list(SEEDS)):
-                for metric, fpr in RATES:
-                    value = round(models[seed] + more + draw.normal(0, 0.004), 6)
-                    rate = {"metric": metric, "target_fpr": fpr}
-                    rows.append(row(point, int(seed), attack, value, **rate))
-    return rows
+        for seed in SEEDS:
+            model = draw.uniform(0.2, 0.8)
+            for attack, more in (("similarity", 0.0), ("combined", GAIN[point]), ("internal", 0.0)):
+                for measure in MEASURES.values():
+                    values[point, seed, attack, measure] = round(
+                        model + more + draw.normal(0, 0.004), 6
+                    )
+    return values
 
 
-GAIN = {"a=1": 0.05, "a=2": 0.06, "a=3": 0.04, "a=4": -0.05}
+VALUES = drawn()
+
+
+def report_of(name: str, values: Values = VALUES) -> dict[str, Any]:
+    """The report of a run in which each attack has its values; their order goes by the seed, and a
+    control of one of them has others."""
+    point, _, seed = name.rpartition("_seed=")
+    report, at = golden(), int(seed)
+    rows = {row["name"]: row for row in report["attacks"]}
+    attacks = ["similarity", "combined", "internal"]
+    report["attacks"] = [
+        rows[attack]
+        | {"auc": values[point, at, attack, "auc"],
+           "tpr_at_fpr": {"0.01": values[point, at, attack, "tpr"]},
+           "tpr_at_fpr_ci": {"0.01": None}, "fpr_achieved": {"0.01": 0.01}}
+        for attack in attacks[at % 3 :] + attacks[: at % 3]
+    ]  # fmt: skip
+    control = {**rows["combined"], "auc": 0.9}
+    return report | {"controls": {"untrained": [control]}, "paired": []}
 
 
 @pytest.fixture(scope="module")
-def table() -> list[Any]:
-    """The planted table, with rows that are no scores of an attack."""
-    controls = [row(p, s, "combined", 0.9, control="untrained") for p in POINTS for s in SEEDS]
-    pixels = [row(p, s, None, 0.1, control="pixels") for p in POINTS for s in SEEDS]  # type: ignore[arg-type]
-    return [*controls, *planted(GAIN), *pixels]
+def whole(studies: Studies, tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+    return studies.plant(FLAGS, report_of, tmp_path_factory.mktemp("views") / "OUT")
 
 
-def study(rows: list[Any], codes: Any = None, baseline: str = "similarity") -> StudyResult:
-    return study_of_rows(rows, codes, baseline=baseline)
+def test_baseline__is_what_a_naive_twin_finds(whole: StudyResult) -> None:
+    """In the frame of `compare` to its digits, and in the table of the page."""
+    assert [*whole.views] == ["baseline", "sweep"]
+    frame = whole.compare(["combined", "internal"], "similarity")
+    found = {(r.point, r.attack, r.measure): r for r in frame.itertuples()}
+    shown = {(r["point"], r["attack"], r["measure"]): r
+             for r in tables(whole)["Attack against attack"]}  # fmt: skip
+    assert len(found) == len(frame) == len(shown) == 16 and {*frame["baseline"]} == {"similarity"}
+    for (point, attack, measure), row in found.items():
+        both = [[VALUES[point, s, a, MEASURES[measure]] for s in SEEDS]
+                for a in (attack, "similarity")]  # fmt: skip
+        test = ttest_rel(*both)
+        low, high = test.confidence_interval(0.95)
+        mean = np.subtract(both[0], both[1]).mean()
+        assert row.difference == pytest.approx(mean, abs=1e-6) and row.models == 5
+        assert (row.low, row.high) == pytest.approx((low, high), abs=1e-5)
+        assert row.p == pytest.approx(test.pvalue, rel=1e-3)
+        cells = shown[point, attack, measure]
+        text = f"{row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+        assert cells["minus similarity, 95 %"] == text
+        assert cells["least"] == f"{np.subtract(both[0], both[1]).min():.3f}"
+    assert list(frame["p_holm"]) == holm(list(frame["p"]))
 
 
-def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
-    values = {(r["point"], r["seed"], r["attack"], r["metric"]): r["value"]
-              for r in table if r["control"] is None}  # fmt: skip
-    naive = {}
-    for point in POINTS:
-        for attack in ("combined", "internal"):
-            for metric, _ in RATES:
-                both = [[values[point, s, a, metric] for s in SEEDS]
-                        for a in (attack, "similarity")]  # fmt: skip
-                test = ttest_rel(*both)
-                ends = test.confidence_interval(0.95)
-                measure = {"auc": "AUC", "tpr_at_fpr": "TPR at 1 % FPR"}[metric]
-                naive[point, attack, measure] = np.subtract(*both).mean(), tuple(ends), test.pvalue
-    rows = rows_of(study(table))
-    assert {(r.point, r.attack, r.measure) for r in rows} == naive.keys()
-    assert len(rows) == len(naive) == 16
+def test_sweep__beside_it_has_the_means_of_auc_and_of_tpr(whole: StudyResult) -> None:
+    rows = tables(whole, "sweep")["Attacks, by point"]
+    assert len(rows) == 12
     for row in rows:
-        mean, ci, p = naive[row.point, row.attack, row.measure]
-        assert row.difference.mean == pytest.approx(mean, abs=1e-6)
-        assert row.difference.ci == pytest.approx(ci, abs=1e-5)
-        assert row.p == pytest.approx(p, rel=1e-3)
-    assert [r.p_holm for r in rows] == holm([r.p for r in rows])
+        place = row["point"], row["attack"]
+        for head, measure in (("mean AUC, 95 %", "auc"), ("TPR at 1 % FPR, 95 %", "tpr")):
+            mean = np.mean([VALUES[place[0], s, place[1], measure] for s in SEEDS])
+            assert float(row[head].split()[0]) == pytest.approx(mean, abs=6e-4)
+        control = "0.900" if row["attack"] == "combined" else "–"
+        assert row["untrained control"] == control
 
 
-def test_compare__is_one_family_of_all_attacks_asked_for(table: list[Any]) -> None:
-    whole = study(table)
+def test_compare__is_one_family_of_all_attacks_asked_for(whole: StudyResult) -> None:
     both = whole.compare(["combined", "internal"], baseline="similarity")
-    assert len(both) == 16 and {*both["baseline"]} == {"similarity"}
-    assert list(both["p_holm"]) == holm(list(both["p"]))
     alone = pd.concat([whole.compare(name, "similarity") for name in ("combined", "internal")])
     joined = both.merge(alone, on=["point", "attack", "measure"], suffixes=("", "_alone"))
     assert (joined["p"] == joined["p_alone"]).all()
@@ -110,48 +122,43 @@ def test_compare__is_one_family_of_all_attacks_asked_for(table: list[Any]) -> No
         whole.compare(["combind"], "similarity")
 
 
-def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(
-    table: list[Any], snapshot: Snapshot
+def test_sentence__counts_the_points_in_which_an_attack_lies_over_the_baseline(
+    whole: StudyResult,
 ) -> None:
-    view, whole = BaselineView(), study(table)
-    snapshot(view.sentence(whole))
-    (made,) = view.sections(whole)
-    assert len(made.rows) == 16
-    assert view.figures(whole)["baseline"]() is not None
-    reverse = view.sentence(study(table, baseline="combined"))
-    over, _, under = reverse.partition("under it: ")
-    assert "similarity (in 1 of 4 points)" in over and "similarity (in 3 of 4 points)" in under
+    assert whole.sentence == (
+        "1 of 2 attacks lies over similarity: combined (in 3 of 4 points); under it: combined "
+        "(in 1 of 4 points) (AUC; Holm's p at most 0.05)."
+    )
+    assert whole.figure("baseline").axes[0].get_xlabel() == "AUC minus AUC of similarity"
 
 
-@pytest.mark.parametrize("code", VOID)
-def test_compare__leaves_out_void_runs_and_says_so(code: str, table: list[Any]) -> None:
-    rows = [one for one in table if one["point"] == POINTS[0]]
-    for codes, models, void in (
-        (["leaks"] * 4 + [code], 4, f"1 of 5 void: {code}"),
-        ([code] * 5, 0, f"5 of 5 void: {code}"), (["leaks"] * 5, 5, ""),
-    ):  # fmt: skip
-        whole = study(rows, {POINTS[0]: codes})
-        frame = whole.compare("combined", "similarity")
-        assert {*frame["models"]} == {models} and {*frame["void"]} == {void}
-        assert frame["p"].notna().all() == (models > 0) == frame["difference"].notna().all()
-        assert (f"({void})" in whole.to_latex()) == bool(void)
+def test_baseline__pairs_equal_seeds_of_equal_images_and_one_seed_settles_nothing(
+    studies: Studies, tmp_path: Path
+) -> None:
+    """Of the first point `combined` lacks in one run and scored fewer images in another; of the
+    second one run is there."""
 
+    def planted(name: str) -> Any:
+        point, _, seed = name.rpartition("_seed=")
+        if point not in POINTS[:2] or (point == POINTS[1] and seed != "0"):
+            return None
+        at, report = int(seed), report_of(name)
+        rows = {row["name"]: row for row in report["attacks"]}
+        base = rows["similarity"] | {"auc": 0.5 + at / 10, "tpr_at_fpr": {}}
+        ours = rows["combined"] | {"auc": 0.51 + at / 10 + at / 1000, "tpr_at_fpr": {}}
+        ours |= {"n_members": 15} if at == 2 else {}
+        return report | {"attacks": [base, ours][: 1 + (at != 4)]}
 
-def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
-    rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
-    rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
-    rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
-    (made,) = rows_of(study(rows))
-    assert made.by_seed == {0: 0.01, 1: 0.011, 3: 0.013}
-    assert made.difference.n == 3 and made.p is not None and made.p == made.p_holm < 0.01
-    assert made.measure == "AUC"
-
-
-def test_baseline__one_seed_settles_nothing() -> None:
-    one = study([row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)])
-    assert BaselineView().sentence(one).startswith("No difference to similarity")
-    assert rows_of(one)[0].difference.mean == 0.4
-    assert baseline_sentence([], "similarity").startswith("No difference")
+    study = studies.plant(FLAGS, planted, tmp_path / "OUT")
+    (first, second) = tables(study)["Attack against attack"]
+    assert (first["measure"], first["models"], first["least"], first["greatest"]) == (
+        "AUC", "3", "0.010", "0.013",
+    )  # fmt: skip
+    assert first["p"] == first["p, Holm"] != "–"
+    assert (second["minus similarity, 95 %"], second["p"]) == ("+0.010", "–")
+    assert study.sentence.startswith("combined (in 1 of 2 points) lies over similarity (AUC")
+    only = studies.plant(FLAGS, lambda n: planted(n) if POINTS[1] in n else None, tmp_path / "ONE")
+    assert only.sentence.startswith("No difference to similarity can be tested: that takes two")
 
 
 @pytest.mark.parametrize(
@@ -165,72 +172,53 @@ def test_baseline__one_seed_settles_nothing() -> None:
         ("--view fedmia.audit:main --out {out}", "is not a StudyView"),
     ],
 )
-def test_bad_input__one_line_before_anything_runs(
-    flags: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(flags.format(out=tmp_path / "OUT"))) == 2
-    err = capsys.readouterr().err
-    assert words in err and flags.split()[-1 if "--out" not in flags else 1] in err
-    assert err.count("\n") == 1 and not (tmp_path / "OUT").exists()
+def test_bad_input__one_line_before_anything_runs(flags: str, words: str, tmp_path: Path) -> None:
+    ran = fedmia(["study", *shlex.split(flags.format(out=tmp_path / "OUT"))])
+    assert ran.code == 2 and words in ran.err
+    assert flags.split()[-1 if "--out" not in flags else 1] in ran.err
+    assert ran.err.count("\n") == 1 and not (tmp_path / "OUT").exists()
 
 
-@pytest.mark.slow
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The view of the documentation, in a module of its own, with a title that must be escaped."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "write_a_view.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    code = code.replace("The worst case", "The worst <case>")
+    (tmp_path / "worst_view.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "worst_view:Worst"
+    sys.modules.pop("worst_view", None)
+
+
 def test_study__shows_the_views_that_were_asked_for(
-    studying: Studying, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    studying: Studying, tmp_path: Path, outside: str
 ) -> None:
-    monkeypatch.setattr(BaselineView, "figures", lambda self, study: {})
-    out, outside = tmp_path / "OUT", "tests.study.outside_view:Worst"
+    out = tmp_path / "OUT"
     flags = "--attacks similarity,internal --jobs 1 --over strategy=fedavg,fedprox --seeds 2 "
-    flags += f"--baseline similarity --view {outside},baseline"
-    assert studying(flags) == 0
-    about = json.loads((out / "study.json").read_text(encoding="utf-8"))
-    assert about["views"] == [outside, "baseline"] and about["sentence"] == "The worst of 2 points."
+    flags += f"--seed 3 --baseline similarity --view {outside},baseline"
+    ran = studying(flags)
+    assert ran.code == 0, ran.err
+    said = "The highest AUC of any point is 0.64."
+    assert (about(out)["views"], about(out)["sentence"]) == ([outside, "baseline"], said)
     study = open_study(out, trust_plugins=True)
-    rows = {(row.point, row.attack): row for row in rows_of(study)}
-    assert rows["strategy=fedprox", "internal"].by_seed == {0: 0.0, 1: 0.0}
+    assert tables(study, outside) == {
+        "The worst <case>": [{"point": "strategy=fedavg", "AUC": "0.540"},
+                             {"point": "strategy=fedprox", "AUC": "0.640"}]
+    }  # fmt: skip
     page = (out / "study.html").read_text(encoding="utf-8")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert {"Attack against attack", "The worst &lt;case&gt;"} <= {*titles}
     assert all(view.sentence(study) in page for view in study.views.values())
-    for text in ("worst AUC", Worst.captions["worst"], "Higher is worse."):
+    for text in ("The highest AUC of each point.", "Over all attacks and seeds."):
         assert text in page
     assert study.figure("worst") is not None and (out / "figures" / "worst.png").is_file()
     with pytest.raises(InputError, match="from outside: open it with trust_plugins"):
         open_study(out).figure("worst")
-    again = parse(STUDY, [str(out / "config.yaml")]).settings  # its file repeats it
-    assert again.views == (outside, "baseline") and again.baseline == "similarity"
+    # Its file repeats it, and so does the command: all views are there, the first one speaks.
+    again = studying(str(out / "config.yaml"))
+    assert again.code == 0 and json.loads((out / "study.json").read_text())["sentence"] == said
 
 
 def test_view__is_a_plugin() -> None:
     assert {"sweep", "encoders", "tradeoff", "baseline"} <= {*registry.names("view")}
-    assert registry.load("view", "tests.study.outside_view:Worst") is Worst
-
-
-@pytest.mark.parametrize(
-    ("flags", "views"),
-    [
-        ("", ("sweep",)),
-        ("--attacks similarity,lpla --baseline lpla", ("baseline", "sweep")),
-        ("--defenses gaussian", ("tradeoff", "sweep")),
-        ("--encoders a.pth,b.pth --members digits --nonmembers digits", ("encoders",)),
-        ("--view sweep", ("sweep",)),
-    ],
-)
-def test_views__follow_from_what_is_compared(flags: str, views: tuple[str, ...]) -> None:
-    assert parse(STUDY, shlex.split(flags)).settings.views == views
-
-
-def test_docs__the_view_of_its_own_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "howto" / "write_a_view.md").read_text(
-        encoding="utf-8"
-    )
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(code, "worst_view", "exec", dont_inherit=True), names)
-    view, rows = names["Worst"](), [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
-    assert view.rows(study(rows)) == [names["WorstRow"](point="x", worst=0.7)]
-    (section,) = view.sections(study(rows))
-    assert section.brief_rows() == (["point", "AUC"], [["x", "0.700"]])
-    assert view.sentence(study(rows)) == "The highest AUC of any point is 0.70."
-    assert set(view.captions) == set(section.figures) == set(view.figures(study(rows)))
-    assert view.figures(study(rows))["worst"]() is not None

@@ -8,64 +8,59 @@ from typing import Any
 
 import pytest
 
-from fedmia.report.codes import VOID
-from fedmia.study.result import StudyResult
-from fedmia.study.words import add_words
-from tests.study.planted import golden, study_of
+from fedmia import StudyResult
+from tests.fake_runs import Studies, golden, tables
 
-VIEWS = ("sweep", "baseline", "tradeoff", "encoders")
-AUCS = (0.911, 0.922, 0.933)  # of the runs of one point, which no other number has
-
-
-def study(view: str, aucs: tuple[float, ...], void: str, folder: Path) -> StudyResult:
-    """Two points of three runs; those of the second have these AUCs and are void."""
-    runs: list[Any] = []
-    for point, defence in (("no defence", None), ("gaussian", "gaussian")):
-        for seed, auc in enumerate(aucs):
-            report = golden() | {"paired": [], "sets": []}
-            own, other = report["attacks"][:2]
-            changed = auc if defence else 0.7 + seed / 100
-            report["attacks"] = [own | {"name": "a", "auc": changed},
-                                 other | {"name": "b", "auc": changed - 0.1}]  # fmt: skip
-            if defence and void:
-                report["verdict_code"] = void
-            runs.append((point, {"defense": defence}, seed, report))
-    return study_of(runs, (view,), folder, baseline="b", encoders=["no defence", "gaussian"])
-
-
-def attack_numbers(aucs: tuple[float, ...]) -> list[str]:
-    """How the AUCs, their mean and their ends would read."""
-    each = [f"{auc:.3f}" for auc in aucs]
-    return [*each, *(f"{auc - 0.1:.3f}" for auc in aucs)]
-
-
-@pytest.mark.parametrize(
-    ("view", "code"),
-    [*((view, "collapsed") for view in VIEWS), *(("tradeoff", one) for one in VOID)],
+FLAGS = (
+    "--defenses gaussian --strengths gaussian=0.1 --attacks similarity,internal --seeds 3 "
+    "--baseline internal --view sweep,baseline,tradeoff"
 )
-def test_void__no_number_of_an_attack_stands_anywhere(view: str, code: str, tmp_path: Path) -> None:
-    void, sound = (study(view, AUCS, one, tmp_path) for one in (code, ""))
-    for one in (void, sound):
-        vars(one)["runs"] = {}  # no scores by image
-        add_words(one)
-    tables = "".join(str(section.table()) for section in void.views[view].sections(void))
-    everywhere = [void.to_latex(), tables, void.sentence, void._repr_html_()]
-    for number in attack_numbers(AUCS):
-        assert not any(number in text for text in everywhere), number
+AUCS = (0.911, 0.922, 0.933)  # of the runs of one point, which no other number has
+CODES = ("shift", "control-failed", "collapsed", "untested", "no-verdict")
+
+
+def study(studies: Studies, aucs: tuple[float, ...], code: str, out: Path) -> StudyResult:
+    """Two points of three runs; those of the second have these AUCs, and are void where a code
+    says so."""
+
+    def planted(name: str) -> Any:
+        seed, defended = int(name[-1]), "gaussian" in name
+        report = golden() | {"paired": [], "controls": {}, "pixels": None}
+        rows = {row["name"]: row for row in report["attacks"]}
+        auc = aucs[seed] if defended else 0.7 + seed / 100
+        report["attacks"] = [rows["similarity"] | {"auc": auc},
+                             rows["internal"] | {"auc": auc - 0.097}]  # fmt: skip
+        return report | ({"verdict_code": code} if defended and code else {})
+
+    return studies.plant(FLAGS, planted, out)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_void__no_number_of_an_attack_stands_anywhere(
+    code: str, studies: Studies, tmp_path: Path
+) -> None:
+    void = study(studies, AUCS, code, tmp_path / "OUT")
+    (place,) = {cell.point for cell in void.cells if cell.void}
+    shown, said = [void.sentence, void._repr_html_()], f"3 of 3 void: {code}"
+    for view in ("sweep", "baseline", "tradeoff"):
+        texts = [str(tables(void, view)), void.to_latex(view)]
+        assert all(said in text for text in texts)
+        shown += [*texts, void.views[view].sentence(void)]
+    for auc in AUCS:
+        for number in (f"{auc:.3f}", f"{auc - 0.097:.3f}"):
+            assert not any(number in text for text in shown), number
     assert f"3 of 6 runs, which are left out ({code} 3)." in void.sentence
-    assert f"3 of 3 void: {code}" in void.to_latex() and f"3 of 3 void: {code}" in tables
-    frame = void.compare("a", "b").set_index("point")
-    assert frame.loc["gaussian", "models"].max() == 0 and frame.loc["no defence", "models"].max()
-    assert {*frame.loc[["gaussian"], "void"]} == {f"3 of 3 void: {code}"}
-    assert frame.loc["gaussian", ["difference", "low", "high", "p", "p_holm"]].isna().all(axis=None)
-    assert "left out" not in sound.sentence and "void" not in sound.to_latex()
+    frame = void.compare("similarity", "internal").set_index("point")
+    assert frame.loc[place, "models"].max() == 0 and frame.loc["no defence", "models"].max()
+    assert {*frame.loc[[place], "void"]} == {said}
+    assert frame.loc[[place], ["difference", "low", "high", "p", "p_holm"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("view", ["sweep", "tradeoff"])
-def test_equal_models__have_no_interval(view: str, tmp_path: Path) -> None:
-    equal = study(view, (0.911,) * 3, "", tmp_path)
-    (line,) = [one for one in equal.to_latex().splitlines() if "gaussian & a " in one]
-    assert "0.911 (3 equal)" in line
-    assert not re.search(r"0\.911 \[", str(equal.views[view].sections(equal)[0].table()))
-    frame = equal.compare("a", "b")
+def test_equal_models__have_no_interval(studies: Studies, tmp_path: Path) -> None:
+    equal = study(studies, (0.911,) * 3, "", tmp_path / "OUT")
+    assert "left out" not in equal.sentence and "void" not in equal.to_latex()
+    for view in ("sweep", "tradeoff"):
+        (line,) = [one for one in equal.to_latex(view).splitlines() if "similarity & 0.911" in one]
+        assert "0.911 (3 equal)" in line and not re.search(r"0\.911 \[", str(tables(equal, view)))
+    frame = equal.compare("similarity", "internal").set_index("point")
     assert frame[["low", "high", "p"]].isna().all(axis=None) and (frame["difference"] > 0).all()

@@ -1,39 +1,38 @@
-"""Few rows of a parquet file at once."""
+"""Few rows of a parquet file at once: each may be the largest value, which the file holds once."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedmia.encoders.vectors import read_vectors
 from fedmia.settings.errors import InputError
-from fedmia.untrusted import limits, parquet
-from fedmia.untrusted.parquet import ROWS, batch_rows, read_batches
+from fedmia.untrusted.parquet import BATCH, ROWS, batch_rows
 
 
-def test_rows__fewer_are_read_at_once_where_a_value_may_be_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pq.write_table(pa.table({"image": [bytes(1000), b"x"]}), path := tmp_path / "a.parquet")
-    metadata = pq.read_metadata(path)
-    largest = metadata.row_group(0).column(0).total_uncompressed_size
-    assert batch_rows("f", metadata, 999) == ROWS
-    monkeypatch.setattr(parquet, "BATCH", 7 * largest)
-    assert batch_rows("f", metadata, 999) == 7
+def repeated(rows: int, value: bytes, groups: int = 1) -> Any:
+    """Metadata of a file that holds a value once, and says it so often."""
+    places, file = pa.array(np.zeros(rows, np.int32)), io.BytesIO()
+    table = pa.table({"image": pa.DictionaryArray.from_arrays(places, pa.array([value]))})
+    pq.write_table(table, file, store_schema=False, row_group_size=-(-rows // groups))
+    return pq.ParquetFile(file).metadata
 
 
-def test_batches__of_few_bytes_that_stand_for_many_rows_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = pa.array([0.5, 1.5] * (1 << 16), pa.float32())
-    others = pa.array([2.5] * (1 << 17), pa.float32())
-    pq.write_table(pa.table({"a": numbers, "b": others}), path := tmp_path / "a.parquet")
-    assert sum(batch.num_rows for batch in read_batches("f", path)) == 1 << 17
-    assert read_vectors(path, "f").vectors.shape == (1 << 17, 1, 2)
-    monkeypatch.setattr(limits, "ROOM", 1 << 20)
-    for read in (lambda: [*read_batches("f", path)], lambda: read_vectors(path, "f")):
-        with pytest.raises(InputError, match="^f unfolds to"):
-            read()
+def test_rows__as_many_at_once_as_their_memory_allows() -> None:
+    assert batch_rows("file", repeated(5000, b"x"), 1000) == ROWS
+    for groups in (1, 2):
+        rows = batch_rows("file", repeated(4000, bytes(1 << 20), groups), 1 << 20)
+        assert 100 < rows <= BATCH >> 20  # each may be the largest
+
+
+def test_file__that_unfolds_to_far_more_than_it_holds_is_refused() -> None:
+    metadata = repeated(300, bytes(1 << 20), 300)
+    assert batch_rows("file", metadata, 16 << 20) == BATCH // (
+        metadata.row_group(0).column(0).total_uncompressed_size
+    )
+    with pytest.raises(InputError, match="^file unfolds to 300 MiB"):
+        batch_rows("file", metadata, 1000)

@@ -1,4 +1,8 @@
-"""An audit of a federation that somebody recorded: its rounds, and what the report says of them."""
+"""What is special in an audit of a federation: its models, its attacks, its rows of the report.
+
+`read_rounds` reads what was kept, and `load_rounds` puts it into the network. `refusal_reason` says
+which attacks cannot run. The other functions make the rows of rounds, clients and suspects.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +36,11 @@ from fedmia.settings.commands.audit_attacks import outside_reason
 from fedmia.settings.errors import InputError, opt
 from fedmia.threat import WhiteBox
 
-LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
-NOTES = "a client with fedmia.flower.ascend takes part, and notes (--notes) has what it read"
+LOSSES = ("loss", "train_loss", "train-loss")  # names of the training loss in clients' metrics
 
 
 def read_rounds(audit: Audit) -> KeptRounds | None:
-    """What was kept of the federation that an audit names; None: it names an encoder alone.
+    """Read what was kept of the federation that an audit names; None: it names an encoder alone.
 
     Raises:
         InputError: there is no recording or file, or a damaged one.
@@ -46,8 +49,8 @@ def read_rounds(audit: Audit) -> KeptRounds | None:
         return None
     if audit.federation.recording is None:
         return read_files(str(audit.encoder.checkpoint), audit.encoder.checkpoint_key)
-    _, at, turn = audit.encoder.name.rpartition("@")  # RUN@ROUND
-    until = int(turn) if at and turn.isdigit() else None
+    _, at, number = audit.encoder.name.rpartition("@")  # RUN@ROUND
+    until = int(number) if at and number.isdigit() else None
     return read_recording(Path(audit.federation.recording), until)
 
 
@@ -55,52 +58,53 @@ def load_rounds(
     released: LoadedEncoder, rounds: KeptRounds, loss: str | Loss | None = None,
     cut: Callable[[KeptRounds], KeptRounds] = lambda rounds: rounds,
 ) -> KeptRounds:  # fmt: skip
-    """The models of a federation in their network; the control is the first one.
+    """Load the last model of a federation into its network, and that before the first round, where
+    it was kept, as the untrained control.
 
     Args:
         released: the network that was trained, whatever its weights; changed in place.
         rounds: what was kept of the federation.
         loss: with which clients trained, or `package.module:NAME` of it; None: not known, or the
             network is a method of fedmia, which has its own.
-        cut: gives the rounds that are audited, of all.
+        cut: chooses the rounds under audit. It gets all, so that every file is checked.
 
     Returns:
-        The rounds, whose encoder has the last model and its control.
+        The rounds under audit, with the network as their encoder.
 
     Raises:
         InputError: models of another network, or a loss that is none.
     """
     method, foreign = released.method, isinstance(released.method, LoadedEncoderMethod)
     rounds = cut(rounds.fit(released, strict=foreign))
-    method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
-    if method.own_loss is not None and not callable(method.own_loss):
+    own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
+    if own_loss is not None and not callable(own_loss):
         raise InputError(
             f"{opt('federation.loss')}: {loss!r}, must be a function of (network, pixels)"
         )
-    method.load_shared(rounds.states[rounds.round])
+    method.own_loss, last = own_loss, rounds.states[rounds.round]
+    method.load_shared(last)
+    released.name += f" of round {rounds.round}"
+    released.weights = Weights(rounds.where, len(last), round=rounds.round)
     released.notes = [note for note in released.notes if note.code != "random-weights"]
     released.notes += rounds.remarks
     if len(rounds.scored) < (models := sum(r > 0 for r in rounds.states)):
         released.notes.append(Note("scored-by-round", {"rounds": rounds.scored, "models": models}))
-    released.name += f" of round {rounds.round}"
-    tensors = len(rounds.states[rounds.round])
-    released.weights = Weights(rounds.where, tensors, round=rounds.round)
     if 0 in rounds.states:
         released.untrained = partial(rounds.with_state, 0)
         released.untrained_how = "the federation's own model before its first round (round 0)"
     return rounds
 
 
-def refuse(rounds: Rounds, name: str) -> str | None:
-    """Why an attack has no place in an audit, or None: of one encoder only an outsider's has one,
-    the server needs updates, and a client whose attack reads a loss needs to know which.
+def refusal_reason(rounds: Rounds, name: str) -> str | None:
+    """Why an attack cannot run: an encoder alone admits only those of an outsider, rounds those
+    whose models or updates were kept, and what reads a loss needs to know which.
 
     Args:
         rounds: under audit.
         name: of the attack.
 
     Returns:
-        The reason.
+        The reason; None: it can run.
     """
     if not isinstance(rounds, KeptRounds):
         return outside_reason(name)
@@ -108,7 +112,10 @@ def refuse(rounds: Rounds, name: str) -> str | None:
     if notes is not None and notes.about["attack"] == name:
         return None
     if attack is Ascent:
-        return f"{outside_reason(name)}; of another Flower app {NOTES}"
+        return (
+            f"{outside_reason(name)}; of another Flower app a client with fedmia.flower.ascend "
+            "takes part, and notes (--notes) has what it read"
+        )
     if issubclass(attack, ActiveAttack) or attack.needs.vantage == "outsider":
         return outside_reason(name)
     keeps, models = attack.needs.row.keeps, rounds.states
@@ -133,12 +140,12 @@ def round_rows(rounds: Rounds) -> list[RoundRow]:
     rows = list[RoundRow]()
     if not isinstance(rounds, KeptRounds):
         return rows
-    for round in (r for r in sorted({*rounds.states, *rounds.records}) if r):
-        line = rounds.records.get(round, RecordedRound(MAIN, round))
-        losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
+    for number in sorted({*rounds.states, *rounds.records} - {0}):
+        record = rounds.records.get(number, RecordedRound(MAIN, number))
+        losses = [m[name] for m in record.metrics.values() for name in LOSSES if name in m]
         loss = float(np.mean(losses)) if losses else None
-        cohort = [*line.cohort] or None
-        rows.append(RoundRow(round=round, under_attack=False, loss=loss, cohort=cohort))
+        cohort = [*record.cohort] or None
+        rows.append(RoundRow(round=number, under_attack=False, loss=loss, cohort=cohort))
     return rows
 
 
@@ -147,33 +154,33 @@ def client_infos(rounds: KeptRounds, owners: IntArray | None) -> list[ClientInfo
 
     Args:
         rounds: of the federation.
-        owners: client of each member, negative for none; None: not known.
+        owners: (members,) client of each member, negative for none; None: not known.
 
     Returns:
-        A row a client.
+        One row for each client that holds a member.
     """
     if owners is None:
         return []
-    lines = rounds.records
-    whole = all(len(r.cohort) == len(rounds.clients) for r in lines.values() if r.cohort)
-    last = {client: r for r, line in lines.items() for client in line.cohort}
-    drawn = rounds.rostered and not whole
+    records, clients = rounds.records, len(rounds.clients)
+    all_train = all(len(r.cohort) == clients for r in records.values() if r.cohort)
+    last_rounds = {client: r for r, record in records.items() for client in record.cohort}
+    sampled = rounds.rostered and not all_train  # without a roster owners have other numbers
     return [
-        ClientInfo(c, n, "honest", last_round=last.get(c, 0) if drawn else None)
-        for c, n in sorted(Counter(owners.tolist()).items())
-        if c >= 0
+        ClientInfo(k, size, "honest", last_round=last_rounds.get(k, 0) if sampled else None)
+        for k, size in sorted(Counter(owners.tolist()).items())
+        if k >= 0
     ]
 
 
 def suspect_rows(suite: Suite, rounds: KeptRounds) -> list[SuspectRow]:
-    """The clients by how far their updates stand out; the loss is of known non-members.
+    """The clients by how far their updates stand out, also in the loss of known non-members.
 
     Args:
         suite: the attacks on these rounds.
         rounds: of the federation.
 
     Returns:
-        A row a client; none without updates.
+        One row for each client, the most suspicious first; none without updates.
     """
     if not rounds.sent:
         return []
@@ -186,7 +193,7 @@ def suspect_rows(suite: Suite, rounds: KeptRounds) -> list[SuspectRow]:
 
 
 def fields_of_rounds(suite: Suite, owners: IntArray | None, stopped: bool) -> dict[str, Any]:
-    """Fields of `Evaluation` for the clients of a federation; none of an encoder alone.
+    """The fields of `Evaluation` that only a federation has; none of an encoder alone.
 
     Args:
         suite: the attacks, scored.

@@ -76,7 +76,7 @@ def defended_lines(report: Report) -> list[str]:
     """Clients of one defence and one epsilon share a line; of many clients, those of one defence,
     standing, unit and delta. A client with several statements has a line for each."""
     if (counted := report.client_counts) is not None and counted.defended:
-        return counted.defended
+        return [*counted.defended]  # a caller adds to it
     lines: dict[str, list[tuple[int, DefenceRow]]] = {}
     many = has_many_clients(report)
     for client in report.clients:

@@ -12,7 +12,7 @@ from fedmia.data.base import Request
 from fedmia.data.images import CHANNELS
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, Values, choose_attacks
-from fedmia.settings.commands.attacked import ATTACKS, Attacked
+from fedmia.settings.commands.attacks import ATTACKS, AttackSettings
 from fedmia.settings.commands.audit_attacks import ASKS, AUTO, expand_names, has_rounds
 from fedmia.settings.commands.data import Pixels
 from fedmia.settings.commands.effects import LATER as LATER
@@ -248,7 +248,7 @@ class ShadowOptions(Options):
 
 
 @dataclass(frozen=True)
-class Audit(Attacked):
+class Audit(AttackSettings):
     """One audit, as it runs: `complete` makes it of what a user gave.
 
     Attributes:

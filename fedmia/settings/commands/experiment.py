@@ -10,7 +10,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.partitions.split import SplitOptions
 from fedmia.settings import Options, option, registry
 from fedmia.settings.choices import Layer, PluginChoice, choose_attacks
-from fedmia.settings.commands.attacked import ATTACKS, Attacked
+from fedmia.settings.commands.attacks import ATTACKS, AttackSettings
 from fedmia.settings.commands.data import GENERATED, Data
 from fedmia.settings.commands.effects import OF_EXPERIMENTS
 from fedmia.settings.commands.machine import FederationMachine
@@ -110,7 +110,7 @@ class Pretrain(Options):
 
 
 @dataclass(frozen=True)
-class Experiment(Attacked):
+class Experiment(AttackSettings):
     """All that decides a run's numbers, as it runs: every option of every choice is written out.
 
     `complete` makes it of what a user gave. Its `attacks` are the names themselves: `main` and

@@ -1,5 +1,0 @@
-"""Released classification heads: trained, noised, attacked and measured (Yang et al., 2022).
-
-The command `python -m papers head` imports it, through `papers.heads.command`.
-Start with `measure.measure`, all heads of a command; `trial.run_trial` is one head.
-"""

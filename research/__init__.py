@@ -1,0 +1,1 @@
+"""What this project found out, and what it ran to find it: in a clone alone, never installed."""
