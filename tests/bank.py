@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.commands import fedmia
+from tests.pictures import painting
 
 SMALL = (
     "simulate --train.local_epochs 1 --model.width 4 --split.members 32 --split.nonmembers 60 "
@@ -35,9 +36,9 @@ RUNS = {
     # An audit of that encoder, by its recording.
     "audited": "audit --federation {central}/recording --attacks similarity,lpla "
     "--attack.similarity.views 4 --device cpu --threads 1 --quiet",
-    # Two strategies side by side, of two seeds.
+    # Two strategies side by side, each run a process of its own.
     "studied": "study " + SMALL.removeprefix("simulate ") + "--clients 2 --rounds 1 --jobs 1 "
-    "--attacks similarity --attack.similarity.views 4 --over strategy=fedavg,fedprox --seeds 2",
+    "--attacks similarity --attack.similarity.views 4 --over strategy=fedavg,fedprox --seeds 1",
 }
 
 
@@ -60,7 +61,8 @@ class Bank:
         line = re.sub(r"\{(\w+)\}", lambda other: str(self.run(other[1])), line)
         with exclusive(self.root / f"{name}.lock"):
             if not (self.root / f"{name}.finished").exists():
-                ran = fedmia(line, folder)
+                with painting():
+                    ran = fedmia(line, folder)
                 assert ran.code == 0, ran.err
                 (self.root / f"{name}.finished").touch()
         return folder

@@ -16,6 +16,7 @@ from tests.clock import clock  # noqa: F401
 from tests.extras import NotOfTheTests
 from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
+from tests.pictures import _unpainted, painted  # noqa: F401
 from tests.snapshots import pytest_addoption, snapshot  # noqa: F401
 
 if TYPE_CHECKING:

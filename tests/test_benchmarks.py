@@ -64,7 +64,6 @@ def test_endurance__faults_happen_and_runs_end_as_they_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(MEASUREMENTS))  # where faulty.py lies
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **how: None)
     faults = runpy.run_path(str(MEASUREMENTS / "endurance.py"))["client_faults"]
     faults.__globals__.update(OUTRIGHT=("raise",), SENT=("nan",))
     rows = faults("inline", tmp_path)

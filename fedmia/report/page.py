@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
@@ -27,6 +28,7 @@ from fedmia.report.words.terms import term_pattern, terms_in
 UNLINKED = {"a", "h2", "h3", "summary", "dl"}  # tags whose texts have no links to terms
 
 
+@cache  # a page takes longer to compile than to fill
 def templates(*folders: Path) -> Environment:
     """The templates of all pages, and those in `folders`; they escape what they are given."""
     environment = Environment(

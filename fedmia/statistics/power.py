@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import scipy
@@ -44,6 +45,7 @@ def planned_variance(auc: float, n: int, m: int) -> float:
     return max(sums, 0.0) / (n * m)
 
 
+@cache  # a report asks for the same few again and again
 def smallest_detectable_auc(
     n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL,
     control_family: int | None = None, subjects: tuple[int, int] | None = None, controls: int = 1,

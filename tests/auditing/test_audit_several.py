@@ -92,6 +92,7 @@ def planted(archives: Sides, tmp_path: Path) -> Planted:
     return study
 
 
+@pytest.mark.usefixtures("painted")
 def test_encoders__differences_hold_together_and_compare_the_same_images(
     run: Path, planted: Planted, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from tests.auditing.attacks import acting, fail, named
 from tests.auditing.conftest import Audit, anew, kept
 
 
+@pytest.mark.usefixtures("painted")
 def test_known__rows_table_and_figure_and_rows_are_kept(audit: Audit, tmp_path: Path) -> None:
     """Rows that a later audit adds are those of one that has them from the start."""
     out = tmp_path / "AUDIT"

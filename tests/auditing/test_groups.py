@@ -146,6 +146,7 @@ def test_audit__names_the_subject_that_was_learnt(
     assert open_run(tmp_path / "A").clients.index[0] == RED
 
 
+@pytest.mark.usefixtures("painted")
 def test_figures__of_subjects_are_drawn_again_as_they_were(
     audit: Audit, two_sides: str, tmp_path: Path
 ) -> None:

@@ -303,6 +303,7 @@ def test_check__another_source_is_refused(coin: Coin, tmp_path: Path) -> None:
     assert "attack.py" in refused(copy)
 
 
+@pytest.mark.slow(seconds=5)
 def test_check__an_attack_on_rounds_runs_on_the_federation_and_on_no_trap(tmp_path: Path) -> None:
     place, _ = submit("loss-slope", tmp_path, "federation-digits", TRAP)
     assert "1 targets, traps among them: none" in check(place).out.splitlines()[2]

@@ -84,8 +84,7 @@ def plain_moco(
     return states
 
 
-@pytest.mark.parametrize("keep", [True, False], ids=["keep", "reset"])
-@pytest.mark.parametrize("symmetric", [False, True], ids=["one-way", "symmetric"])
+@pytest.mark.parametrize(("keep", "symmetric"), [(True, False), (False, True)])
 def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric: bool) -> None:
     """27 images: the last batch of an epoch is short, and no batch fills the queue of 13."""
     kept = "keep" if keep else "reset"

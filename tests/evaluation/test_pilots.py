@@ -111,7 +111,13 @@ ONE = 3 * 8 + 0.25 * (24 + 52) + 4 * (3 * 6 + 0.25 * 32) + 0.25 * 2 * 8
     [
         # Of each kind of rounds the first, then as many as there are like the second.
         ("--rounds 6", [3, 1], 3 + 5 * 1, 2 * ONE),
-        ("--rounds 6 --federation.placebo true", [3, 1], 2 * (3 + 5 * 1), 3 * ONE),
+        pytest.param(
+            "--rounds 6 --federation.placebo true",
+            [3, 1],
+            2 * (3 + 5 * 1),
+            3 * ONE,
+            marks=pytest.mark.slow(seconds=5),
+        ),
         # Pre-training is in the first round, of 2 epochs in place of 20.
         (
             "--rounds 6 --pretrain pooled --pretrain-epochs 20",

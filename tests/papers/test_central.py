@@ -23,6 +23,7 @@ import yaml
 from fedmia.encoders.base import load
 from fedmia.recording import Recording
 from tests.papers.finished import numbers, papers
+from tests.pictures import painting
 from tests.storage.disk import DELETED, KEPT, LOST, Disk, failing, recorded
 
 SIDES = ("members", "nonmembers")
@@ -85,7 +86,7 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Disk, Path]]:
     """A table of norms made from nothing, the disk under it, and its encoder."""
     out = tmp_path_factory.mktemp("table") / "OUT"
-    with pytest.MonkeyPatch.context() as patch, recorded(out, patch) as disk:
+    with pytest.MonkeyPatch.context() as patch, recorded(out, patch) as disk, painting():
         ran = papers("lpla-fig-4 --scale smoke --targets 1 --device cpu --quiet", out)
         assert ran.code == 0, ran.err
     (job,) = (out / "jobs").glob("encoder-*")

@@ -27,7 +27,9 @@ def trees(entry: Entry, scale: str, kind: str) -> list[Any]:
     return [job.tree for job in jobs(plan(entry.name, scale)) if job.kind == kind]
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "scale", [SCALES[0], *(pytest.param(s, marks=pytest.mark.slow(seconds=5)) for s in SCALES[1:])]
+)
 def test_entries__plan_at_every_scale_jobs_whose_key_is_all_that_decides_their_numbers(
     scale: str,
 ) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from fedmia.lowerbounds.gdp import delta_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from tests.papers.finished import papers
+from tests.pictures import painting
 
 EPSILONS = (0.05, 20.0)
 SETTINGS = [(m, e) for m in ("laplace", "gaussian-classical", "gaussian") for e in EPSILONS]
@@ -42,12 +43,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mechanisms, epsilons = (
         ",".join(map(str, dict.fromkeys(each))) for each in zip(*SETTINGS, strict=True)
     )
-    ran = papers(
-        f"head --encoder {__name__}:pixels --data npz:{root / 'noise.npz'} --size 8 --device cpu "
+    flags = (
+        f"--encoder {__name__}:pixels --data npz:{root / 'noise.npz'} --size 8 --device cpu "
         f"--images 40 --lr 2 --weight-decay 0 --samples 3 --draws 2 --seeds {HEADS} --threads 1 "
-        f"--mechanisms {mechanisms} --epsilons {epsilons}",
-        root / "OUT",
+        f"--mechanisms {mechanisms} --epsilons {epsilons}"
     )
+    with painting():
+        ran = papers(f"head {flags}", root / "OUT")
     assert ran.code == 0, ran.err
     (root / "OUT" / "printed.txt").write_text(ran.out, encoding="utf-8")
     return root / "OUT"

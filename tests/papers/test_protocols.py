@@ -240,6 +240,7 @@ def results(folder: Path) -> dict[str, Any]:
     return dict(stored)
 
 
+@pytest.mark.slow(seconds=5)
 def test_interrupted_run__ends_as_a_whole_one(whole: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     assert papers("protocols --minutes 1e-9 --quiet", cut).code == 130

@@ -15,6 +15,7 @@ import fedmia
 from research.papers.claims.of_ascent import claims
 from tests.bank import Bank
 from tests.papers.finished import papers
+from tests.pictures import painting
 
 STORED = Path(__file__).resolve().parents[1] / "stored" / "run"
 FIGURES = [f"fig-{i}" for i in range(5, 14)]
@@ -25,7 +26,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def made(bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Folder and tables of a run whose client ascends."""
     out = tmp_path_factory.mktemp("papers") / "OUT"
-    ran = papers(f"run {bank.run('attacked')} --json --device cpu", out)
+    with painting():
+        ran = papers(f"run {bank.run('attacked')} --json --device cpu", out)
     assert ran.code == 0, ran.err
     tables = json.loads((out / "tables.json").read_text("utf-8"))
     assert json.loads(ran.out) == tables

@@ -345,6 +345,7 @@ def red_band(picture: bytes) -> bool:
     return int((red > green).sum()) > 500 and bool((red >= green).all()) and not written[-5:].any()
 
 
+@pytest.mark.usefixtures("painted")
 @pytest.mark.parametrize("scale", ["smoke", "small"])
 def test_pictures__of_made_up_images_say_so_and_nothing_is_claimed_of_them(
     scale: str, folder: Finished

@@ -48,6 +48,7 @@ def test_files__of_a_run_say_what_they_show(bank: Bank) -> None:
     assert len(texts) == len(names) and all(f'alt="{text}"' in alts for text in texts)
 
 
+@pytest.mark.usefixtures("painted")
 def test_draw_all__the_same_bytes_twice(run: Evaluation) -> None:
     bare = [replace(c, classes=(), defence=None) for c in run.clients[:1]]
     few = alone(run, run.attacks[0], pixels=None, curves=None, clients=bare, rounds=[])

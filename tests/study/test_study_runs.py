@@ -303,9 +303,10 @@ def test_shared_study__its_files_agree(bank: Bank) -> None:
     """A study of real runs: table.csv, study.json, the page and each report say the same."""
     out = bank.run("studied")
     study, frame = open_study(out), about(out)
-    assert frame["finished"] == 4 and study.failed == {}
+    assert frame["finished"] == 2 and study.failed == {}
     for name, run in study.runs.items():
         report = json.loads((out / "cells" / name / "report.json").read_text(encoding="utf-8"))
+        assert report["config"]["strategy"]["name"] in name
         mine = study.table[study.table["run"] == name]
         of = {row["name"]: row["auc"] for row in report["attacks"]}
         aucs = mine[(mine["metric"] == "auc") & (mine["subject"] == "attack")]
@@ -317,4 +318,4 @@ def test_shared_study__its_files_agree(bank: Bank) -> None:
     for (point, _), by_seed in study.values("auc", "attack").items():
         mean = f"{np.mean([*by_seed.values()]):.3f}"
         assert rows[point]["mean AUC, 95 %"].startswith(mean) and mean in page
-        assert {*by_seed} == {0, 1} and len({*by_seed.values()}) == 2
+        assert {*by_seed} == {0}

@@ -60,6 +60,7 @@ def compared(studies: Studies, tmp_path_factory: pytest.TempPathFactory) -> Stud
     return studies.plant(FLAGS, planted, tmp_path_factory.mktemp("sweep") / "OUT")
 
 
+@pytest.mark.usefixtures("painted")
 def test_page__compares_escapes_and_leads_to_each_run(
     studies: Studies, tmp_path: Path, snapshot: Snapshot
 ) -> None:

@@ -87,7 +87,7 @@ def term_pattern(names: str) -> re.Pattern[str]:
         The pattern.
     """
     if len(names) == 1:
-        return re.compile(rf"^\s*{names}\s*$")
+        return re.compile(rf"(?:^|(?<=\0))\s*{names}\s*(?=\0|$)")
     parts = [r"[\s_-]+".join(map(re.escape, name.split())) for name in names.split(", ")]
     either = [f"[{p[0].upper()}{p[0].lower()}]{p[1:]}" for p in parts]
     return re.compile(rf"(?<![\w-])(?:{'|'.join(either)})s?(?![\w-])")
@@ -102,8 +102,8 @@ def terms_in(texts: list[str]) -> dict[str, str]:
     Returns:
         Names of each term -> its meaning, by the alphabet.
     """
-    patterns = {names: term_pattern(names) for names in sorted(TERMS, key=str.lower)}
-    return {k: TERMS[k] for k, p in patterns.items() if any(p.search(text) for text in texts)}
+    whole = "\0".join(texts)  # a term is in one text alone
+    return {k: TERMS[k] for k in sorted(TERMS, key=str.lower) if term_pattern(k).search(whole)}
 
 
 def term_lines(names: list[str]) -> list[str]:
