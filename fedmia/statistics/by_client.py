@@ -61,7 +61,7 @@ def client_auc(
 
 
 def interval_over_images(
-    wins: FloatArray, weights: FloatArray, generator: np.random.Generator
+    wins: FloatArray, weights: FloatArray, generator: np.random.Generator, draws: int = DRAWS
 ) -> Interval | None:
     """95 % percentile interval of sum(wins) / sum(weights), both (n, m), resampling images.
 
@@ -74,6 +74,7 @@ def interval_over_images(
         wins: weighted wins of each pair, `(n, m)`.
         weights: weight of each pair, `(n, m)`.
         generator: of the bootstrap.
+        draws: of the bootstrap.
 
     Returns:
         lower and upper limit, or None.
@@ -87,8 +88,8 @@ def interval_over_images(
         smaller = min(float(n), fewest)
         at_end = AucEstimate(float(np.clip(value, 0, 1)), 0.0, max(smaller - 1, 1.0), smaller)
         return auc_interval(at_end)
-    members = generator.multinomial(n, np.full(n, 1 / n), DRAWS)
-    nonmembers = generator.multinomial(m, np.full(m, 1 / m), DRAWS).astype(np.float64)
+    members = generator.multinomial(n, np.full(n, 1 / n), draws)
+    nonmembers = generator.multinomial(m, np.full(m, 1 / m), draws).astype(np.float64)
     won = ((nonmembers @ wins.T) * members).sum(axis=1)
     totals = ((nonmembers @ weights.T) * members).sum(axis=1)
     low, high = np.quantile(won[totals > 0] / totals[totals > 0], [0.025, 0.975])

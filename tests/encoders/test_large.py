@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +12,7 @@ from fedmia import view
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import load_module
-from fedmia.ssl import base
-from fedmia.ssl.base import PART, SSLMethod, iterate_parts, outputs
+from fedmia.ssl.base import SSLMethod, iterate_parts, outputs
 
 SIDE = 518
 MOST = 3 * SIDE**2  # pixels of a pass
@@ -87,15 +85,14 @@ def test_in_parts__are_whole_together() -> None:
     assert torch.equal(torch.cat(parts), large(4).float() / 255)
 
 
-def test_outputs__and_their_gradients_are_those_of_one_pass(
-    make_moco: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = make_moco().encoder.eval()
-    pixels = torch.rand(7, 3, 8, 8, requires_grad=True)
+def test_outputs__and_their_gradients_are_those_of_one_pass(make_moco: Any) -> None:
+    encoder, passed = make_moco().encoder.eval(), list[int]()
+    encoder.backbone = nn.Sequential(nn.Upsample(8), encoder.backbone)  # of large ones, few pixels
+    encoder.register_forward_pre_hook(lambda _, given: passed.append(len(given[0])))
+    pixels = torch.rand(9, 3, 362, 362, requires_grad=True)
     weights = [pixels, *encoder.backbone.parameters()]
     gradients = []
-    for most in (PART, 4 * 2 * 64):  # all at once, and two at a time
-        monkeypatch.setattr(base, "PART", most)
-        out = outputs(encoder, pixels)
+    for out in (encoder(pixels), outputs(encoder, pixels)):
         gradients.append([out.detach(), *torch.autograd.grad(out.square().sum(), weights)])
+    assert sorted(passed) == [1, 1, *[2] * 8, 9]  # in parts, and again in the backward pass
     torch.testing.assert_close(gradients[0], gradients[1])

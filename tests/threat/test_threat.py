@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from fedmia.attacks.partcrop import PartCrop
 from fedmia.data.images import digests
+from fedmia.nets.base import Backbone
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import content_uniforms
-from fedmia.ssl.base import Encoder, State
+from fedmia.ssl.base import State
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing.material import AUGMENT, changed, everything
 from fedmia.threat import (
@@ -26,8 +27,6 @@ from fedmia.threat import (
     Threat,
     Trajectory,
     WhiteBox,
-    _rows,
-    blackbox,
 )
 from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
@@ -41,18 +40,18 @@ def client(method: MomentumContrast, **more: Any) -> ClientView:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the batches that pass through any encoder, copies included."""
-    sizes: list[int] = []
-    normalise = Encoder.normalise
+def seen() -> list[int]:
+    """Sizes of the batches that passed through the encoders of `counted` and of copies of it."""
+    return []
 
-    def counted(self: Encoder, pixels: Tensor) -> Tensor:
-        if bool(pixels.any()):  # `features` asks for widths with one black image: no query
-            sizes.append(len(pixels))
-        return normalise(self, pixels)
 
-    monkeypatch.setattr(Encoder, "normalise", counted)
-    return sizes
+@pytest.fixture
+def counted(make_moco: Any, seen: list[int]) -> MomentumContrast:
+    method: MomentumContrast = make_moco()
+    for encoder in (method.encoder, method.key_encoder):
+        first = encoder.backbone.get_submodule("layer1")  # copies have its hook, too
+        first.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    return method
 
 
 @pytest.mark.parametrize(
@@ -73,17 +72,16 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
          "responses", "pixels", "copy"],
 )  # fmt: skip
 def test_queries__are_the_images_that_pass_through_the_encoder(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
+    counted: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
 ) -> None:
     """A budget too small is refused before anything is computed."""
-    method = make_moco()
-    assert client(method).remaining is None
+    assert client(counted).remaining is None
     if cost:
-        poor = client(method, held=held, budget=cost - 1)
+        poor = client(counted, held=held, budget=cost - 1)
         with pytest.raises(BudgetError, match=f"{cost} queries .*, {cost - 1} of {cost - 1} left"):
             ask(poor, images)
         assert (poor.queries, poor.remaining, sum(seen)) == (0, cost - 1, 0)
-    view = client(method, held=held, budget=cost)
+    view = client(counted, held=held, budget=cost)
     ask(view, images)
     assert view.queries == sum(seen) == cost and view.remaining == 0
     with pytest.raises(BudgetError):
@@ -128,12 +126,10 @@ def naive_losses(
 @pytest.mark.parametrize("policy", ["keep", "reset"])
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_losses__mean_over_pairs_of_fixed_views(
-    make_moco: Any, images: Tensor, held: Tensor, serving: Tensor, negatives: str, policy: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """In chunks smaller than the images; what a client keeps between rounds plays no part."""
-    for module in (_rows, blackbox):
-        monkeypatch.setattr(module, "CHUNK", 48)
+    make_moco: Any, textures: Any, held: Tensor, serving: Tensor, negatives: str, policy: str
+) -> None:
+    """Of more views than are drawn at once; what a client keeps between rounds plays no part."""
+    images = textures(300)
     method = make_moco(queue_policy=policy)
     view = client(copy.deepcopy(method), held=held)
     pixels, bank = view.view_pixels(images, 6), serving if negatives == "held" else None
@@ -150,14 +146,14 @@ def test_losses__mean_over_pairs_of_fixed_views(
 
 
 def test_at__shares_rows_by_round_but_not_counts(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
+    counted: Any, images: Tensor, held: Tensor, seen: list[int]
 ) -> None:
     """All views of one snapshot read an earlier round's model once; each pays for what it asks."""
-    method, shared = make_moco(), Signals()
-    states = {r: {n: t + r / 10 for n, t in method.shared_state().items()} for r in (1, 2)}
+    shared = Signals()
+    states = {r: {n: t + r / 10 for n, t in counted.shared_state().items()} for r in (1, 2)}
 
     def view() -> ClientView:
-        return client(copy.deepcopy(method), held=held, signals=shared, received=states)
+        return client(copy.deepcopy(counted), held=held, signals=shared, received=states)
 
     one, two = view(), view()
     first = one.at(1).losses(images[:12], 2, "held")
@@ -188,33 +184,27 @@ def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Ten
         client(make_moco()).trajectory(images)
 
 
-def test_features__of_the_plain_images(
-    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features__of_the_plain_images(counted: Any, images: Tensor, seen: list[int]) -> None:
     """One pass serves every layer alone, in any order; each is charged all the same."""
-    method = make_moco()
-    view = client(method)
+    view = client(counted)
     assert view.layers == ("layer1", "layer2", "layer3", "layer4", "avgpool", "encoder")
     with pytest.raises(InputError, match="layer9.*did you mean"):
         view.features(images, ("layer9",))
     got = view.features(images, view.layers)
     assert tuple(got) == view.layers
-    want = method.encoder.features(images.float() / 255, view.layers)
+    want = counted.encoder.features(images.float() / 255, view.layers)
     for name in view.layers:
         torch.testing.assert_close(got[name], want[name].detach().flatten(1))
-    passed = list[int]()
-    monkeypatch.setattr(WhiteBox, "forward", lambda self, part, layers: passed.append(len(part)))
+    seen.clear()
     for name in reversed(view.layers):
         assert torch.equal(view.features(images[:7], (name,))[name], got[name][:7])
-    assert not passed and view.queries == 20 + 7 * len(view.layers)
+    assert not seen and view.queries == 20 + 7 * len(view.layers)
 
 
-def test_signals__share_rows_but_not_counts(
-    make_moco: Any, images: Tensor, seen: list[int]
-) -> None:
-    method, shared = make_moco(), Signals()
-    one = client(method, signals=shared)
-    two = client(method, signals=shared)
+def test_signals__share_rows_but_not_counts(counted: Any, images: Tensor, seen: list[int]) -> None:
+    shared = Signals()
+    one = client(counted, signals=shared)
+    two = client(counted, signals=shared)
     first = one.embed_views(images[:12], 3)
     assert sum(seen) == 36
     second = two.embed_views(images[4:], 3)  # eight of these rows are known
@@ -226,7 +216,7 @@ def test_signals__share_rows_but_not_counts(
     assert torch.equal(again.flip(0), second)
     two.embed_views(images[:2], 4)  # the fourth view of two images, and no more
     assert sum(seen) == 62
-    poor = client(method, signals=shared, budget=35)
+    poor = client(counted, signals=shared, budget=35)
     with pytest.raises(BudgetError):
         poor.embed_views(images[:12], 3)
 
@@ -275,10 +265,10 @@ def test_held__keys_are_those_of_the_weights_that_read(make_moco: Any, held: Ten
 
 @pytest.mark.parametrize("nothing", [None, 0])
 def test_held__without_images_is_refused(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], nothing: int | None
+    counted: Any, images: Tensor, held: Tensor, seen: list[int], nothing: int | None
 ) -> None:
     none = None if nothing is None else held[:nothing]
-    view = client(make_moco(), held=none)
+    view = client(counted, held=none)
     for one in (view, view.of_weights(view.state())):
         with pytest.raises(InputError, match="'held': this attacker holds no images of its own"):
             one.losses(images, 2, "held")
@@ -345,30 +335,39 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
                                atol=0.05, rtol=0.05)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Counting:
-    """AUGMENT, and how many pixels it is given at once."""
+class FourPixels(Backbone):
+    """Its map is four pixels of the image."""
 
-    pixels: list[int] = field(default_factory=list, compare=False, hash=False)
-    draws: ClassVar[int] = AUGMENT.draws
+    layers, width = ("layer1",), 3
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        return {"layer1": F.interpolate(x, size=2)}
+
+
+@dataclass(frozen=True)
+class Dimmed:
+    """Four pixels of the image, darker; notes how many pixels it is given at once."""
+
+    pixels: list[int] = field(default_factory=list, compare=False)
+    draws: ClassVar[int] = 1
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
         self.pixels.append(len(images) * images.shape[2] * images.shape[3])
-        return AUGMENT(images, uniforms)
+        return F.interpolate(images, size=2) * uniforms[:, :, None, None]
 
 
-@pytest.mark.parametrize("limit", [256, 512, 2048])  # one view, two, one image with all of its
-def test_memory__is_bounded_by_pixels_not_by_images(
-    make_moco: Any, textures: Any, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    images = torch.nn.functional.interpolate(textures(7), size=16)
-    whole = client(make_moco())
-    want = whole.embed_views(images, 5), *whole.responses(images, AUGMENT, 5)
-    monkeypatch.setattr(_rows, "DRAWN", limit)
-    counting, view = Counting(), client(make_moco())
-    view.embed_views(images, 2, augmentation=counting)
-    torch.testing.assert_close(view.embed_views(images, 5, augmentation=counting), want[0])
-    assert max(counting.pixels) <= max(limit, 256)
-    counting.pixels.clear()
-    torch.testing.assert_close(view.responses(images, counting, 5), want[1:])
-    assert max(counting.pixels) <= 2 * limit  # crops are smaller than what they are cut from
+@pytest.mark.parametrize(("side", "count"), [(1500, 1), (1024, 2), (512, 4)])
+def test_memory__is_bounded_by_pixels_not_by_images(textures: Any, side: int, count: int) -> None:
+    """What is drawn at once: one view, two, one image with all of its."""
+    images = F.interpolate(textures(count)[:, :1], size=side)
+    maps = F.interpolate(images, size=2).flatten(2).float().expand(-1, 3, -1) / 255
+    vectors = maps.mean(dim=2)[:, None] * torch.from_numpy(content_uniforms(images, 0, 5, 1))
+    dimmed, view = Dimmed(), view_of(FourPixels())
+    view.embed_views(images, 2, augmentation=dimmed)
+    torch.testing.assert_close(view.embed_views(images, 5, augmentation=dimmed), vectors)
+    assert max(dimmed.pixels) <= max(1 << 21, side**2)
+    dimmed.pixels.clear()
+    products, cosines = view.responses(images, dimmed, 5)
+    torch.testing.assert_close(products, vectors @ maps)
+    torch.testing.assert_close(cosines, torch.ones(count, 5))
+    assert max(dimmed.pixels) <= 1 << 22  # crops are smaller than what they are cut from
