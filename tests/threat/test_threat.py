@@ -20,14 +20,7 @@ from fedmia.ssl.augment import content_uniforms
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing.material import AUGMENT, changed, everything
-from fedmia.threat import (
-    BlackBox,
-    BudgetError,
-    ClientView,
-    Threat,
-    Trajectory,
-    WhiteBox,
-)
+from fedmia.threat import BlackBox, BudgetError, ClientView, Threat, Trajectory, WhiteBox
 from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
 from tests.attacks.loops import naive_views
@@ -356,9 +349,9 @@ class Dimmed:
         return F.interpolate(images, size=2) * uniforms[:, :, None, None]
 
 
-@pytest.mark.parametrize(("side", "count"), [(1500, 1), (1024, 2), (512, 4)])
+@pytest.mark.parametrize(("side", "count"), [(1500, 1), (1024, 2), (800, 2), (512, 4)])
 def test_memory__is_bounded_by_pixels_not_by_images(textures: Any, side: int, count: int) -> None:
-    """What is drawn at once: one view, two, one image with all of its."""
+    """One view is drawn at once, two, those that one image lacks, all of an image."""
     images = F.interpolate(textures(count)[:, :1], size=side)
     maps = F.interpolate(images, size=2).flatten(2).float().expand(-1, 3, -1) / 255
     vectors = maps.mean(dim=2)[:, None] * torch.from_numpy(content_uniforms(images, 0, 5, 1))
