@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -217,13 +218,11 @@ def note_opened(folders: list[Path], source: Path) -> Iterator[list[str]]:
     Yields:
         The list.
     """
-    opened, on = list[str](), [True]
+    opened = list[str]()
     roots = {path for one in folders for path in (one.absolute(), one.resolve())}
     ours = str(source), str(Path(fedmia.__file__).parent)
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if not on[0]:
-            return
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "sys._getframe":
             code = arguments[0].f_code
             imports = code.co_name == "<module>"  # where the module of a new class is looked up
@@ -238,11 +237,24 @@ def note_opened(folders: list[Path], source: Path) -> Iterator[list[str]]:
                 if at.is_relative_to(root) and {*at.relative_to(root).parts} & {*SECRET}:
                     opened.append(str(at))
 
-    sys.addaudithook(hook)  # Python has no way to take it away
+    _listeners().append(note)
     try:
         yield opened
     finally:
-        on[0] = False
+        _listeners().remove(note)
+
+
+@cache
+def _listeners() -> list[Callable[[str, tuple[Any, ...]], None]]:
+    """Who hears of this process's events; Python's own hooks can never be taken away again."""
+    listeners = list[Callable[[str, tuple[Any, ...]], None]]()
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        for listener in listeners:
+            listener(event, arguments)
+
+    sys.addaudithook(hook)
+    return listeners
 
 
 def refuse_other(name: str, stored: TargetScores | str | None, again: TargetScores | str) -> float:

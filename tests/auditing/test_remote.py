@@ -301,6 +301,7 @@ def run_sql(file: Path, *statements: str) -> None:
             base.execute(one)
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_answers__that_are_damaged_are_named_and_the_advice_works(
     damage: str, api: Api, tmp_path: Path

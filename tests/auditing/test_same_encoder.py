@@ -76,6 +76,7 @@ def assert_vectors_same(ours: fedmia.Run, images: Images, encoder: nn.Module, **
         )
 
 
+@pytest.mark.slow(seconds=2)
 def test_forms__module_function_api_and_vectors(api: Api, images: Images) -> None:  # noqa: F811
     encoder = module().eval()
 

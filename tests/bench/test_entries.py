@@ -67,6 +67,7 @@ def refused(place: Path) -> str:
     return line
 
 
+@pytest.mark.slow(seconds=3)
 def test_submit__reads_back_as_it_was(tmp_path: Path) -> None:
     place, said = submit("similarity", tmp_path, LEAKY)
     own = bench.evaluate("similarity", targets=[LEAKY]).scores[LEAKY]
@@ -147,6 +148,7 @@ def coin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coin]:
     patch.undo()
 
 
+@pytest.mark.slow(seconds=2)
 def test_coin__is_separable_from_guessing_nowhere_and_passes_unverified(coin: Coin) -> None:
     place, said = coin
     aucs = [said["auc"], *(one["auc"] for one in said["targets"].values())]
@@ -442,6 +444,7 @@ def test_label__scores_of_an_earlier_source_are_marked_where_it_is_built_in() ->
     assert label("package.module:Class", "0" * 12) == "package.module:Class"
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize(("attack", "knows", "turned"), [
     ("similarity", "both", 1), ("similarity", "nonmembers", 1), ("lpla", "both", 0),
 ])  # fmt: skip

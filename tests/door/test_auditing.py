@@ -54,6 +54,7 @@ def test_images_of_the_session_are_read_again_and_of_another_one_are_indexed(
     assert other.scores.equals(run.scores)
 
 
+@pytest.mark.slow(seconds=2)
 def test_gradients__are_on_wherever_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     both = ["similarity", "grad-norm", "lira"]
     outside = fedmia.audit_encoder(encoder(), MEMBERS, OTHERS, attacks=both, known=5, quiet=True)

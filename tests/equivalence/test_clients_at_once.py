@@ -265,6 +265,7 @@ FLAGS = (
 )
 
 
+@pytest.mark.slow(seconds=8)
 def test_run__in_passes_of_four_is_one_after_the_other_and_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

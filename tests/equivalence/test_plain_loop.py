@@ -105,6 +105,7 @@ def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric:
     assert not same(found[ROUNDS - 1], found[ROUNDS])  # it trains at all
 
 
+@pytest.mark.slow(seconds=2)
 @pytest.mark.parametrize("mode", ["pooled", "public"])
 def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path

@@ -135,6 +135,7 @@ def test_all_for_one__equals_a_loop_over_the_recorded_updates(audit: Audit, tmp_
         assert float(row["all-for-one"]) == pytest.approx(deviates.max(), rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("kind", ["NaN", "all zero"])
 def test_updates__that_are_none_are_named_and_left_out_of_attacks(
     audit: Audit, tmp_path: Path, kind: str
@@ -178,6 +179,7 @@ def test_rounds__do_not_leak_where_nothing_is_planted(audit: Audit, tmp_path: Pa
     assert len(set(values)) == 1
 
 
+@pytest.mark.slow(seconds=4)
 def test_python__equals_the_command_and_files_the_recording(
     audit: Audit, archives: Sides, recording: Path, tmp_path: Path
 ) -> None:

@@ -119,11 +119,12 @@ ONE = 3 * 8 + 0.25 * (24 + 52) + 4 * (3 * 6 + 0.25 * 32) + 0.25 * 2 * 8
             marks=pytest.mark.slow(seconds=5),
         ),
         # Pre-training is in the first round, of 2 epochs in place of 20.
-        (
+        pytest.param(
             "--rounds 6 --pretrain pooled --pretrain-epochs 20",
             [3, 1],
             3 + 5 * 1 + 9 * 2,
             2 * ONE,
+            marks=pytest.mark.slow(seconds=5),
         ),
     ],
 )

@@ -71,6 +71,7 @@ def test_recording__of_centralised_training(bank: Bank) -> None:
     assert about["made_by"] == {"fedmia": fedmia.__version__, "strategy": "fedavg"}
 
 
+@pytest.mark.slow(seconds=2)
 def test_recording__of_what_a_server_sees(bank: Bank, tmp_path: Path) -> None:
     run, views = bank.run("server"), "--attack.similarity.views 4"
     out = audited(run, tmp_path / "OUT", "similarity,all-for-one", views)

@@ -75,6 +75,7 @@ def test_disk__models_of_each_branch_and_updates_of_each_client_are_counted(
 ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 --attacks ascent "
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize(
     ("flags", "scored", "kept"),
     [

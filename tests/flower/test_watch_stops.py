@@ -6,12 +6,15 @@ import json
 import runpy
 from pathlib import Path
 
+import pytest
+
 MEASUREMENTS = Path(__file__).parents[2] / "research" / "measurements"
 COMMITTED = json.loads((MEASUREMENTS.parent / "results" / "watch.json").read_text())
 stops = runpy.run_path(str(MEASUREMENTS / "_simulated_watch.py"))["stops"]
 SETTING, BOUND = ("shifted", 100, 0.5), 0.6  # shape, images a side, correlation of looks
 
 
+@pytest.mark.slow(seconds=2)
 def test_stops__falsely_in_at_most_one_run_of_twenty() -> None:
     """The leak is the bound itself at each of twenty looks at the same images."""
     false = sum(look is not None for look in stops([BOUND] * 20, BOUND, *SETTING, 500))

@@ -81,6 +81,7 @@ def test_files__hold_no_key_that_nothing_reads() -> None:
                 assert all(set(here) <= laid for here in one.get("scales", {}).values()), one
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("name", [entry.name for entry in of_paper("primaries")])
 def test_primaries__as_many_targets_as_written_down_on_fresh_seeds(name: str) -> None:
     """Seeds under 3,000 were used before, or chose the targets; of LpLA 3000 to 3018 did,
@@ -102,6 +103,7 @@ def test_heads__of_two_targets_share_no_seed() -> None:
         assert len(set(heads)) == len(heads) > len(cell.jobs) > 1
 
 
+@pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_partcrop__trains_its_targets_outside_of_its_defence(scale: str) -> None:
     """But for the rows of the defence; and EncoderMI reads the layer that PartCrop reads."""

@@ -81,6 +81,7 @@ def run(flower: Deployment, server: str, connection: str) -> None:
         assert set(recording.records["main"][round].examples.values()) == {16}
 
 
+@pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize("server", ["fedavg", "loop"])
 def test_apps__leak_where_it_is_planted_and_nowhere_else(server: str, tmp_path: Path) -> None:
     client, app = (import_module(f"my_app.{name}").app for name in ("client", server))

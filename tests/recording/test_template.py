@@ -87,6 +87,7 @@ def test_clients__share_the_members_out() -> None:
         assert least < np.mean(largest) < most, alpha
 
 
+@pytest.mark.slow(seconds=2)
 def test_app__records_and_looks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,7 @@ SPARE = "--attacks lpla --device cpu"
 @pytest.mark.parametrize(
     ("cores", "share", "more", "want"),
     [
-        (2, 0.99, "", 0),
         (2, 0.5, "", 1),
-        (2, 0.1, "", 1),
         (16, 0.38, "", 6),
         (1, 0.3, "", 0),
         (2, 0.1, "--threads 2", 2),

@@ -38,6 +38,7 @@ def test_settings__the_smallest_run(command: str, tmp_path: Path) -> None:
     assert run_settings(command, SMALLEST[command], tmp_path) == "ran"
 
 
+@pytest.mark.slow(seconds=2)
 @pytest.mark.parametrize("command", list(SMALLEST))
 @pytest.mark.parametrize("examples", [8, pytest.param(45, marks=pytest.mark.slow)])
 def test_settings__drawn_ones_are_refused_or_run(

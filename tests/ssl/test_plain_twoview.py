@@ -118,7 +118,9 @@ def plain(images: np.ndarray, spec: TwoViewSSL, recipe_of: str = "sgd") -> list[
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("simclr", ""), ("mocov3", ""), ("vicreg", ""), ("lejepa", ""),
+        ("simclr", ""),
+        *(pytest.param(name, "", marks=pytest.mark.slow(seconds=1))
+          for name in ("mocov3", "vicreg", "lejepa")),
         ("mocov3", " --train.optimizer adamw --train.warmup_epochs 1 "
          "--ssl.momentum_schedule cosine"),
     ],

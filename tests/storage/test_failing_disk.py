@@ -50,6 +50,7 @@ def refusal(capsys: Capture, out: Path, code: int) -> str:
     return err
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize(
     ("name", "after", "code"),
     [

@@ -56,6 +56,7 @@ def uploads(client_setup: ClientSetup, *, keep: bool) -> Weights:
     return rounds
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize(
     "more",
     [

@@ -93,7 +93,7 @@ def plain_app(context: ClientSetup, share: float, seed: int, ends: list[ArrayRec
     return app
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow(seconds=1)), 0.5])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_strategy__gives_the_model_of_our_own_rounds(
     name: str, share: float, context_of: Any

@@ -215,7 +215,9 @@ def whole(study: StudyResult) -> dict[str, Any]:
     return whole
 
 
-@pytest.mark.parametrize("kind", FLAGS)
+@pytest.mark.parametrize(
+    "kind", ["defences", "encoders", pytest.param("options", marks=pytest.mark.slow(seconds=5))]
+)
 def test_study__is_the_golden_one_by_any_names(kind: str, studies: Studies, tmp_path: Path) -> None:
     study = planted(studies, kind, tmp_path)
     found = json.loads(json.dumps(whole(study)))

@@ -125,6 +125,7 @@ def check_apart(figure: Any) -> None:
         assert not one.overlaps(other)
 
 
+@pytest.mark.slow(seconds=2)
 @pytest.mark.parametrize("points", [1, 3])
 def test_figure__labels_of_twenty_attacks_do_not_overlap(
     points: int, single: StudyResult, studies: Studies, tmp_path: Path
@@ -144,6 +145,7 @@ def test_figure__labels_of_twenty_attacks_do_not_overlap(
         check_apart(study.rename(names).figure("attacks"))
 
 
+@pytest.mark.slow(seconds=3)
 def test_figure__strengths_of_points_at_one_place_do_not_overlap(
     studies: Studies, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def study(studies: Studies, aucs: tuple[float, ...], code: str, out: Path) -> St
     return studies.plant(FLAGS, planted, out)
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("code", CODES)
 def test_void__no_number_of_an_attack_stands_anywhere(
     code: str, studies: Studies, tmp_path: Path
