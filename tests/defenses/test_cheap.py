@@ -120,13 +120,13 @@ def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("early-stopping", {"leak": 0.1}), ("crop-range", {"choose": True})]
+    ("name", "options"),
+    [
+        ("early-stopping", {"leak": 0.1}),
+        pytest.param("crop-range", {"choose": True}, marks=pytest.mark.slow(seconds=8)),
+    ],
 )
-def test_choice__rests_on_public_images_alone(
-    beside_public: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(crop_range, "COARSE", (1 / 8, 1 / 4))
-    monkeypatch.setattr(crop_range, "fine_shares", lambda low, high: [])
+def test_choice__rests_on_public_images_alone(beside_public: Any, name: str, options: Any) -> None:
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
         client_round = beside_public(name, options, private, public, rounds=2)

@@ -106,15 +106,12 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any)
     assert {"loss", "seconds"} <= told() & told(open_one)
 
 
-def test_desk__a_client_that_rests_sends_what_it_received(
-    make_desk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Ledger()
-    at = make_desk("", {}, defense=LAYERS[:1])
+def test_desk__a_client_that_rests_sends_what_it_received(make_desk: Any) -> None:
+    store, layers = Ledger(), (LAYERS[0], ("early-stopping", {"after": 1}, frozenset({0})))
+    at = make_desk("", {}, defense=layers)
     first = settle(store, at, Honest().answer(at))
-    client_round = make_desk("", {}, store, 2, first.state, defense=LAYERS[:1])
+    client_round = make_desk("", {}, store, 2, first.state, defense=layers)
     client_state = kept(store)
-    monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
     update = settle(store, client_round, Honest().answer(client_round))
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())

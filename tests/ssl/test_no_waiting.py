@@ -35,10 +35,20 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def job_of(name: str, images: Tensor) -> Job:
+class Drawn(Job):
+    """A job whose views are drawn before it begins: who gets which is decided on the CPU."""
+
+    def batches(self) -> Any:
+        return iter(self.ready)
+
+    def draw(self) -> None:
+        self.ready = list(super().batches())
+
+
+def job_of(name: str, images: Tensor) -> Drawn:
     method, train = case(name).build(), Train(local_epochs=2, batch_size=8)
     method.begin_first_round()
-    return Job(
+    return Drawn(
         method, make_optimizer(method, train), images.numpy(), Augment(), train, rng(0, "waits"),
         0, 6, torch.device("cpu"),
     )  # fmt: skip
@@ -52,24 +62,21 @@ def job_of(name: str, images: Tensor) -> Job:
         "ibot", "dinov2",
     ],
 )  # fmt: skip
-def test_run__no_step_waits(ssl: str, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run__no_step_waits(ssl: str, images: Tensor) -> None:
     job = job_of(ssl, images)
-    ready = list(job.batches())  # who gets which view is decided on the CPU
-    monkeypatch.setattr(job, "batches", lambda: iter(ready))
+    job.draw()
     with Reads() as reads:
         job.run()
     assert job.step == 6 and reads.names == []
 
 
-def test_dpsgd__reads_its_sums_when_the_steps_are_over(
-    images: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dpsgd__reads_its_sums_when_the_steps_are_over(images: Tensor) -> None:
+    with Reads() as draws:
+        list(dpsgd.poisson_batches(job_of("moco", images)))
     job = job_of("moco", images)
-    ready = list(dpsgd.poisson_batches(job))
-    monkeypatch.setattr(dpsgd, "poisson_batches", lambda _: iter(ready))
     with Reads() as reads:
         dpsgd.DPSGD().train(job, {})
-    assert job.step == 6 and len(reads.names) == 6  # each once a round
+    assert job.step == 6 and len(reads.names) == len(draws.names) + 6  # each once a round
 
 
 def test_augment__what_is_done_to_pixels_does_not_wait(images: Tensor) -> None:
