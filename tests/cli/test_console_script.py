@@ -85,6 +85,7 @@ def test_commands__use_the_plugins_of_the_folder(folder: Path, line: str) -> Non
     assert "norm_attack_here:Norm has AUC" in done.stdout or "2 of 2 runs" in done.stdout
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("words", ["fedmia.cli.main list attack", "fedmia.audit --help"])
 def test_page__ends_well_where_its_reader_has_read_enough(words: str) -> None:
     """As in `fedmia list attack | head -1`."""

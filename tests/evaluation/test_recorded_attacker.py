@@ -22,6 +22,7 @@ def of_rounds(run: Path, attacks: str = "similarity,ascent") -> str:
     return f"--encoder {run} --federation {run / 'recording'} --attacks {attacks} "
 
 
+@pytest.mark.slow(seconds=5)
 def test_audit__says_in_one_line_who_attacked_where_it_scores_others(
     audit: Audit, run: Path
 ) -> None:

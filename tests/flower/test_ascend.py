@@ -422,6 +422,7 @@ def killed_at(call: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow(seconds=2)
 def test_node__that_is_killed_finds_its_notes_whole(tmp_path: Path) -> None:
     """Wherever it is: it lacks at most the round of the message, which it may be sent again."""
     messages = [order(round=1), order(round=2), order("evaluate", 2)]

@@ -93,6 +93,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Disk,
     yield out, disk, job / "results"
 
 
+@pytest.mark.slow(seconds=2)
 def test_finished_job__is_on_the_disk_before_it_is_called_so(made: Any) -> None:
     out, disk, encoder = made
     job = encoder.parent.relative_to(out)
@@ -103,6 +104,7 @@ def test_finished_job__is_on_the_disk_before_it_is_called_so(made: Any) -> None:
         assert all(t[f"{job}/results/recording/rounds.jsonl"] for t in done)
 
 
+@pytest.mark.slow(seconds=1)
 def test_table__holds_the_norms_of_each_side_under_the_stored_models(made: Any) -> None:
     out, _, encoder = made
     table = json.loads((out / "tables" / "lpla-fig-4.json").read_text("utf-8"))
@@ -182,6 +184,7 @@ def test_settings__that_do_not_fit_are_refused(changed: Any, said: str, tmp_path
     assert code == 2 and line.count("\n") == 1 and said in line.replace(" (--members)", "")
 
 
+@pytest.mark.slow(seconds=2)
 def test_job_whose_disk_fails__ends_the_command_and_what_was_begun_stays(tmp_path: Path) -> None:
     """A job that was begun goes on; one whose folder cannot be written ends all with 74."""
     line = "lpla-fig-4 --scale smoke --targets 1 --device cpu --quiet"
