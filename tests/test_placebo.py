@@ -59,6 +59,7 @@ def test_placebo__is_run_where_asked_or_where_no_other_control_can_fail(
     assert experiment(flags).has_placebo is beside
 
 
+@pytest.mark.slow(seconds=2)
 def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(tmp_path: Path) -> None:
     assert make_plan(experiment(PASSIVE)).total_rounds() == 2 * 2
     report = ran(PASSIVE, tmp_path / "RUN")

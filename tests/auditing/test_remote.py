@@ -173,6 +173,7 @@ def test_api__another_model_behind_the_url_is_refused(
     assert refused.code == 2 and "another encoder by now" in refused.err
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

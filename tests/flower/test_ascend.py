@@ -303,6 +303,7 @@ def test_notes__of_an_evaluated_model_need_no_further_round(tmp_path: Path) -> N
         assert acted(notes_of(tmp_path / f"N{name}")) == rounds
 
 
+@pytest.mark.slow(seconds=2)
 def test_page__its_block_and_its_command_find_the_attacker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

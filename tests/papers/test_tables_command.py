@@ -191,6 +191,7 @@ def test_target_without_a_number__is_left_out_and_one_alone_has_the_interval_of_
 F1 = [(0.8293, 0.6784, 0.7463), (0.5, 1.0, 2 / 3), (0.0, 0.0, 0.0), (None, None, None)]
 
 
+@pytest.mark.slow(seconds=2)
 def test_number__of_every_kind_of_job(folder: Finished) -> None:
     """What a cell reads is what its labels say, whatever else stands in the file."""
     attacks = ("supervised-mi", "variance-only", "encodermi-v", "partcrop")

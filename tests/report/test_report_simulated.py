@@ -30,6 +30,7 @@ def test_simulate__has_the_families_of_such_a_report(kind: str, sizes: tuple[int
     assert SCRIPT["code_before"](SCRIPT["simulate"](rng(0, "t"), kind, 0.5, pixels=0.9)) == "shift"
 
 
+@pytest.mark.slow(seconds=1)
 @pytest.mark.parametrize("auc", [0.5, 0.57, 0.65])
 def test_code__is_that_of_the_report(auc: float) -> None:
     for i, kind in enumerate(SCRIPT["KINDS"]):

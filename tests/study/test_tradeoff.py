@@ -290,7 +290,9 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: StudyRes
     assert whole.about["notes"][0].startswith("Choosing a defence by its result on the members")
 
 
-@pytest.mark.parametrize("draw", range(6))
+@pytest.mark.parametrize(
+    "draw", [0, 1, *(pytest.param(n, marks=pytest.mark.slow(seconds=1)) for n in range(2, 6))]
+)
 def test_choice__is_what_a_naive_twin_finds(draw: int, studies: Studies, tmp_path: Path) -> None:
     """Each candidate makes the others harder to tell: of draw 0 there are two, t is 2.6 with four
     degrees of freedom, where one side of 0.05 asks 2.13 and two sides 2.78; of draw 1 four, and one
