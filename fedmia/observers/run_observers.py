@@ -19,24 +19,23 @@ from fedmia.settings import registry
 from fedmia.settings.errors import InputError
 from fedmia.storage.manifest import FIGURES
 
-PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer
-
 
 class ObserverThread:
     """A thread that calls one observer, so that an observer that hangs stops nothing else.
 
     Args:
         observer: is called in that thread alone.
+        patience: seconds that a call may take.
     """
 
-    def __init__(self, observer: RunObserver) -> None:
-        self._observer = observer
+    def __init__(self, observer: RunObserver, patience: float) -> None:
+        self._observer, self._patience = observer, patience
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._answers: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=self._work, name="observer", daemon=True).start()
 
     def call_observer(self, method: str, *arguments: Any) -> str | None:
-        """Call a method, and wait for its return for at most `PATIENCE` seconds.
+        """Call a method, and wait for its return as long as the patience lasts.
 
         Args:
             method: of `RunObserver`.
@@ -50,9 +49,9 @@ class ObserverThread:
             with redirect_stdout(sys.stderr):
                 call = getattr(self._observer, method)
                 self._calls.put(partial(call, *copy.deepcopy(arguments)))
-                return self._answers.get(timeout=PATIENCE)
+                return self._answers.get(timeout=self._patience)
         except Empty:
-            return f"no return within {PATIENCE:g} s"
+            return f"no return within {self._patience:g} s"
 
     def close(self) -> None:
         """Let the thread end after what it is doing."""
@@ -89,13 +88,14 @@ class ObserverGroup:
     Args:
         names: of observers, built in or `package.module:Class`.
         folder: of the run's results, or None.
+        patience: seconds that a call may take before the run goes on without the observer.
 
     Raises:
         InputError: an unknown observer, or one that cannot observe this run.
     """
 
-    def __init__(self, names: Sequence[str], folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, names: Sequence[str], folder: Path | None, patience: float = 60.0) -> None:
+        self._folder, self._patience = folder, patience
         self._observers = {name: _build_observer(name, folder) for name in names}
         self._threads: dict[str, ObserverThread] = {}
 
@@ -109,7 +109,9 @@ class ObserverGroup:
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """The run begins; where it never does, observers are not called."""
-        self._threads = {name: ObserverThread(one) for name, one in self._observers.items()}
+        self._threads = {
+            name: ObserverThread(one, self._patience) for name, one in self._observers.items()
+        }
         self._tell("begin", config, self._folder)
 
     def round(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,8 +13,7 @@ from fedmia import view
 from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import load_module
-from fedmia.ssl import base
-from fedmia.ssl.base import PART, SSLMethod, iterate_parts, outputs
+from fedmia.ssl.base import SSLMethod, iterate_parts, outputs
 
 SIDE = 518
 MOST = 3 * SIDE**2  # pixels of a pass
@@ -25,14 +24,14 @@ DRAWN: list[int] = []  # pixels of views that were drawn at once
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The view of an image that is the image."""
+class Darker:
+    """Views of an image that are the whole of it, each by so much darker."""
 
     draws = 1
 
     def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
         DRAWN.append(len(images) * images.shape[2] * images.shape[3])
-        return images
+        return images * uniforms[:, :, None, None]
 
 
 class Counting(nn.Module):
@@ -63,12 +62,32 @@ def test_large__passes_are_of_few_images() -> None:
     PASSES.clear()
     attacker.embed_plain(images)
     assert SIDE**2 <= max(PASSES) <= MOST
-    attacker.embed_views(images, 16, augmentation=Whole())
-    attacker.responses(images, Whole(), 16)
-    assert sum(DRAWN) == 2 * 4 * 16 * SIDE**2 and max(DRAWN) < 16 * SIDE**2
-    assert max(PASSES) <= MOST
     small = torch.zeros(2000, 3, 8, 8)
     assert [len(p) for p in attacker.passes(small)] == [500] * 4
+
+
+def test_views__too_many_to_be_drawn_at_once_are_those_drawn_one_by_one() -> None:
+    """Of some images together, of one, and of one in pieces."""
+    images, views, released = large(2), 16, load_module(Counting(), LoadOptions(size=SIDE))
+    attacker = view(released, held=images)
+    PASSES.clear()
+    each = [attacker.view_pixels(one[None], views, Darker())[:, 0] for one in images]
+    whole = attacker.embed_plain(images, "avgpool")[:, None]
+    want = torch.stack([attacker.embed(pixels, "avgpool") for pixels in each])
+    cosines = nn.functional.cosine_similarity(want, whole, dim=2)
+    for steps in ((views,), (3, 7, views)):
+        attacker = view(released, held=images)
+        DRAWN.clear()
+        for count in steps:
+            got = attacker.embed_views(images, count, "avgpool", augmentation=Darker())
+            torch.testing.assert_close(got, want[:, :count])
+        assert sum(DRAWN) >= 2 * views * SIDE**2 and max(DRAWN) <= 1 << 21
+        DRAWN.clear()
+        for count in steps:
+            got = attacker.responses(images, Darker(), count)[1]
+            torch.testing.assert_close(got, cosines[:, :count])
+        assert sum(DRAWN) == 2 * views * SIDE**2 and max(DRAWN) <= 1 << 22
+    assert max(PASSES) <= MOST
 
 
 def test_banks__are_filled_from_bytes_alike(make_moco: Any) -> None:
@@ -87,15 +106,15 @@ def test_in_parts__are_whole_together() -> None:
     assert torch.equal(torch.cat(parts), large(4).float() / 255)
 
 
-def test_outputs__and_their_gradients_are_those_of_one_pass(
-    make_moco: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = make_moco().encoder.eval()
-    pixels = torch.rand(7, 3, 8, 8, requires_grad=True)
-    weights = [pixels, *encoder.backbone.parameters()]
+def test_outputs__and_their_gradients_are_those_of_one_pass() -> None:
+    """Two images at a time, and the last alone."""
+    encoder: Any = Counting().eval()
+    pixels = torch.rand(9, 3, 360, 360, requires_grad=True)
+    weights = [pixels, *encoder.parameters()]
     gradients = []
-    for most in (PART, 4 * 2 * 64):  # all at once, and two at a time
-        monkeypatch.setattr(base, "PART", most)
-        out = outputs(encoder, pixels)
+    for read in (encoder, partial(outputs, encoder)):
+        PASSES.clear()
+        out = read(pixels)
         gradients.append([out.detach(), *torch.autograd.grad(out.square().sum(), weights)])
     torch.testing.assert_close(gradients[0], gradients[1])
+    assert max(PASSES) == 2 * 360**2 and sum(PASSES) == 2 * 9 * 360**2  # again, backwards

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmia.observers import run_observers
 from fedmia.observers._values import run_values
 from fedmia.observers.base import RunObserver
 from fedmia.observers.mlflow import MLflow
@@ -182,14 +181,13 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
             free.wait()
 
     monkeypatch.setitem(globals(), "Hanging", Hanging)
-    with ObserverGroup([f"{HERE}:Hanging"], None) as observing:
+    with ObserverGroup([f"{HERE}:Hanging"], None, patience=0.5) as observing:
         observing.begin({})
-        monkeypatch.setattr(run_observers, "PATIENCE", 0.1)
         observing.round("main", 1, 0.5, None, 1.0)
         observing.round("main", 2, 0.5, None, 1.0)
     free.set()
     (line,) = capsys.readouterr().err.splitlines()
-    assert "failed in scalars (no return within 0.1 s)" in line
+    assert "failed in scalars (no return within 0.5 s)" in line
 
 
 @pytest.mark.parametrize(

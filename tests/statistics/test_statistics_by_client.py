@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 
 from fedmia.seeding import rng
-from fedmia.statistics import by_client
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.by_client import interval_over_images
 
 
-def test_interval__is_the_loop_over_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interval__is_the_loop_over_a_thousand_draws() -> None:
     """A resampled image comes with all its pairs."""
-    monkeypatch.setattr(by_client, "DRAWS", 20)
     weights = rng(0, "weights").random((6, 9))
     wins = weights * (rng(0, "wins").random((6, 9)) < 0.6)
     got = interval_over_images(wins, weights, rng(3, "bootstrap"))
     draw = rng(3, "bootstrap")
-    members = draw.multinomial(6, [1 / 6] * 6, 20)
-    others = draw.multinomial(9, [1 / 9] * 9, 20)
+    members = draw.multinomial(6, [1 / 6] * 6, 1000)
+    others = draw.multinomial(9, [1 / 9] * 9, 1000)
     values = []
-    for b in range(20):
+    for b in range(1000):
         rows, columns = np.repeat(range(6), members[b]), np.repeat(range(9), others[b])
         won = sum(wins[i, x] for i in rows for x in columns)
         values.append(won / sum(weights[i, x] for i in rows for x in columns))

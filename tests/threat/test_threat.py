@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from fedmia.attacks.partcrop import PartCrop
 from fedmia.data.images import digests
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import content_uniforms
-from fedmia.ssl.base import Encoder, State
+from fedmia.ssl.base import State
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing.material import AUGMENT, changed, everything
 from fedmia.threat import (
@@ -26,8 +27,6 @@ from fedmia.threat import (
     Threat,
     Trajectory,
     WhiteBox,
-    _rows,
-    blackbox,
 )
 from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
@@ -41,18 +40,16 @@ def client(method: MomentumContrast, **more: Any) -> ClientView:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the batches that pass through any encoder, copies included."""
+def seen() -> Iterator[list[int]]:
+    """Sizes of the batches that pass through any encoder's first layer, copies included."""
     sizes: list[int] = []
-    normalise = Encoder.normalise
 
-    def counted(self: Encoder, pixels: Tensor) -> Tensor:
-        if bool(pixels.any()):  # `features` asks for widths with one black image: no query
-            sizes.append(len(pixels))
-        return normalise(self, pixels)
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(module, nn.Conv2d) and module.in_channels == 3:
+            sizes.append(len(inputs[0]))
 
-    monkeypatch.setattr(Encoder, "normalise", counted)
-    return sizes
+    with register_module_forward_pre_hook(count):
+        yield sizes
 
 
 @pytest.mark.parametrize(
@@ -128,13 +125,10 @@ def naive_losses(
 @pytest.mark.parametrize("policy", ["keep", "reset"])
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_losses__mean_over_pairs_of_fixed_views(
-    make_moco: Any, images: Tensor, held: Tensor, serving: Tensor, negatives: str, policy: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """In chunks smaller than the images; what a client keeps between rounds plays no part."""
-    for module in (_rows, blackbox):
-        monkeypatch.setattr(module, "CHUNK", 48)
-    method = make_moco(queue_policy=policy)
+    make_moco: Any, textures: Any, held: Tensor, serving: Tensor, negatives: str, policy: str
+) -> None:
+    """More views than pass at once; what a client keeps between rounds plays no part."""
+    images, method = textures(200), make_moco(queue_policy=policy)
     view = client(copy.deepcopy(method), held=held)
     pixels, bank = view.view_pixels(images, 6), serving if negatives == "held" else None
     start = method.shared_state()
@@ -188,9 +182,7 @@ def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Ten
         client(make_moco()).trajectory(images)
 
 
-def test_features__of_the_plain_images(
-    make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features__of_the_plain_images(make_moco: Any, images: Tensor, seen: list[int]) -> None:
     """One pass serves every layer alone, in any order; each is charged all the same."""
     method = make_moco()
     view = client(method)
@@ -202,11 +194,10 @@ def test_features__of_the_plain_images(
     want = method.encoder.features(images.float() / 255, view.layers)
     for name in view.layers:
         torch.testing.assert_close(got[name], want[name].detach().flatten(1))
-    passed = list[int]()
-    monkeypatch.setattr(WhiteBox, "forward", lambda self, part, layers: passed.append(len(part)))
+    seen.clear()
     for name in reversed(view.layers):
         assert torch.equal(view.features(images[:7], (name,))[name], got[name][:7])
-    assert not passed and view.queries == 20 + 7 * len(view.layers)
+    assert not seen and view.queries == 20 + 7 * len(view.layers)
 
 
 def test_signals__share_rows_but_not_counts(
@@ -343,32 +334,3 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
         torch.testing.assert_close(some, got[5 * rows : 8 * rows], atol=0.02, rtol=0.02)
     torch.testing.assert_close(low.losses(images, 2, "queue"), exact.losses(images, 2, "queue"),
                                atol=0.05, rtol=0.05)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Counting:
-    """AUGMENT, and how many pixels it is given at once."""
-
-    pixels: list[int] = field(default_factory=list, compare=False, hash=False)
-    draws: ClassVar[int] = AUGMENT.draws
-
-    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        self.pixels.append(len(images) * images.shape[2] * images.shape[3])
-        return AUGMENT(images, uniforms)
-
-
-@pytest.mark.parametrize("limit", [256, 512, 2048])  # one view, two, one image with all of its
-def test_memory__is_bounded_by_pixels_not_by_images(
-    make_moco: Any, textures: Any, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    images = torch.nn.functional.interpolate(textures(7), size=16)
-    whole = client(make_moco())
-    want = whole.embed_views(images, 5), *whole.responses(images, AUGMENT, 5)
-    monkeypatch.setattr(_rows, "DRAWN", limit)
-    counting, view = Counting(), client(make_moco())
-    view.embed_views(images, 2, augmentation=counting)
-    torch.testing.assert_close(view.embed_views(images, 5, augmentation=counting), want[0])
-    assert max(counting.pixels) <= max(limit, 256)
-    counting.pixels.clear()
-    torch.testing.assert_close(view.responses(images, counting, 5), want[1:])
-    assert max(counting.pixels) <= 2 * limit  # crops are smaller than what they are cut from

@@ -10,25 +10,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.threat import BlackBox, _rows
+from fedmia.ssl.augment import Augment
+from fedmia.threat import BlackBox
 from fedmia.threat.signals import PixelCache
 
 CPU = torch.device("cpu")
-AUGMENT = Augment(hue=0.1)
+DRAWN: list[int] = []  # numbers of views, call by call
+
+
+class Counted(Augment):
+    """Notes how many views it draws."""
+
+    def __call__(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        DRAWN.append(len(images))
+        return super().__call__(images, uniforms)
+
+
+AUGMENT = Counted(hue=0.1)
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of images whose views are drawn, call by call."""
-    counts: list[int] = []
-
-    def counted(images: Tensor, *rest: Any) -> Any:
-        counts.append(len(images))
-        return content_uniforms(images, *rest)
-
-    monkeypatch.setattr(_rows, "content_uniforms", counted)
-    return counts
+def drawn() -> list[int]:
+    """Numbers of views that are drawn, call by call."""
+    DRAWN.clear()
+    return DRAWN
 
 
 def box(make_moco: Any, pixels: PixelCache | None, seed: int = 0, **more: Any) -> BlackBox:
@@ -56,11 +61,11 @@ def test_pixels__a_prefix_is_not_drawn_again(
     view.view_pixels(images[:8], 4)
     view.view_pixels(images[:8], 4)
     view.view_pixels(images[2:6], 3)
-    assert drawn == [8]
+    assert drawn == [8 * 4]
     view.view_pixels(images, 2)
-    assert drawn == [8, 12]
+    assert drawn == [8 * 4, 12 * 2]
     view.view_pixels(images, 4)  # eight hold four views, twelve only two
-    assert drawn == [8, 12, 12]
+    assert drawn == [8 * 4, 12 * 2, 12 * 4]
 
 
 def test_pixels__are_shared_between_models_but_not_seeds(
@@ -69,14 +74,14 @@ def test_pixels__are_shared_between_models_but_not_seeds(
     shared = PixelCache()
     one, other = box(make_moco, shared), box(make_moco, shared, queue=5)
     mine = one.view_pixels(images, 3)
-    assert torch.equal(other.view_pixels(images, 3), mine) and drawn == [20]
+    assert torch.equal(other.view_pixels(images, 3), mine) and drawn == [60]
     other.embed_views(images, 3)
-    assert drawn == [20] and (one.queries, other.queries) == (0, 60)
+    assert drawn == [60] and (one.queries, other.queries) == (0, 60)
     assert not torch.equal(box(make_moco, shared, seed=1).view_pixels(images, 3), mine)
-    flat = BlackBox(make_moco(), Augment(hue=0.0), seed=0, device=CPU, pixels=shared)
+    flat = BlackBox(make_moco(), Counted(hue=0.0), seed=0, device=CPU, pixels=shared)
     assert not torch.equal(flat.view_pixels(images, 3), mine)
     box(make_moco, None).view_pixels(images, 3)  # without a cache, all are drawn
-    assert drawn == [20] * 4
+    assert drawn == [60] * 4
 
 
 def test_pixels__are_kept_up_to_the_limit(make_moco: Any, images: Tensor, drawn: list[int]) -> None:
@@ -96,7 +101,7 @@ def test_pixels__are_kept_up_to_the_limit(make_moco: Any, images: Tensor, drawn:
     drawn.clear()
     reader.view_pixels(images, 2)
     reader.view_pixels(images[:4], 40)  # too long to be kept: the short rows stay
-    assert drawn == [10, 4] and cache.used == kept() == 20 * view
+    assert drawn == [10 * 2, 4 * 40] and cache.used == kept() == 20 * view
     drawn.clear()
     reader.view_pixels(images[:4], 2)
     assert not drawn
