@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 import numpy as np
 
@@ -22,8 +21,6 @@ from clients.client_setup import ClientSetup
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import State
-from fedmia.ssl.train import Job
-from fedmia.storage.arrays import LazyArray
 from strategies.cohort import Phase
 from strategies.failure_policy import FailurePolicy
 from tests.pretend_card import CARD, Watch, pretend_card, size
@@ -36,7 +33,7 @@ CASES = {"one after the other": (10, 32, 16, 1), "in one pass": (64, 4, 4, 64)}
 DEVICES = "cpu", CARD.type
 # Of a client and round: copies of as many bytes as it sends and keeps, numbers drawn by torch,
 # uploads that leave the card and that come to it, and how often the host waits for the card.
-COLUMNS = "copied", "copied in steps", "drawn", "to host", "to card", "waits"
+COLUMNS = "copied", "drawn", "to host", "to card", "waits"
 
 
 @dataclass(frozen=True)
@@ -74,14 +71,13 @@ def federate(setup: ClientSetup, at_once: int, watch: Watch, rounds: int = ROUND
     phase, counts = Phase("main", 0, rounds, False, 1.0, 0, rounds), list[Counter[str]]()
     sent = nbytes(state)
     watch.take()
-    with places(watch), closing(grid):
+    with closing(grid):
         for done in strategy.build("strategy").rounds(grid, phase, state, policy):
             counts.append(watch.take())
             state = done.state
     kept = store.load("main", 0)
     assert kept is not None
-    units = dict.fromkeys(("copied", "copied in steps"), sent + nbytes(kept.tensors))
-    units |= {"to host": sent, "to card": sent}
+    units = {"copied": sent + nbytes(kept.tensors), "to host": sent, "to card": sent}
     return Counted(
         [{n: row[n] / units.get(n, 1) / clients for n in COLUMNS} for row in counts], state
     )
@@ -95,24 +91,6 @@ def watched(watch: Watch, work: Callable[..., T]) -> Callable[..., T]:
             return work(*args)
 
     return run
-
-
-@contextmanager
-def places(watch: Watch) -> Iterator[None]:
-    """Count what NumPy copies of messages, and the steps of training apart."""
-    run, copy = Job.run, LazyArray.numpy
-
-    def run_job(job: Job) -> Any:
-        with watch.at(" in steps"):
-            return run(job)
-
-    def copy_array(array: LazyArray) -> Any:
-        copied = copy(array)
-        watch.add(Counter({"copied": copied.nbytes}))
-        return copied
-
-    with patch.object(Job, "run", run_job), patch.object(LazyArray, "numpy", copy_array):
-        yield
 
 
 def nbytes(state: State) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from threading import Lock, local
+from threading import Lock
 from typing import Any
 from unittest.mock import patch
 
@@ -81,34 +81,18 @@ class Watch(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts, self._lock, self._local = Counter[str](), Lock(), local()
-
-    @contextlib.contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Copies and draws of this thread are counted under names that end so."""
-        self._local.place = place
-        try:
-            yield
-        finally:
-            self._local.place = ""
+        self.counts, self._lock = Counter[str](), Lock()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         counts, name = Counter[str](), func.overloadpacket.__name__
-        place = getattr(self._local, "place", "")
         result = compute(func, args, kwargs or {}, counts)
         if name in COPIES:
-            counts["copied" + place] = sum(
-                map(size, tree_leaves(args[0] if result is None else result))
-            )
+            counts["copied"] = sum(map(size, tree_leaves(args[0] if result is None else result)))
         if name in DRAWS:
-            counts["drawn" + place] = sum(t.numel() for t in tree_leaves(result))
-        self.add(counts)
-        return result
-
-    def add(self, counts: Counter[str]) -> None:
-        """Add up."""
+            counts["drawn"] = sum(t.numel() for t in tree_leaves(result))
         with self._lock:
             self.counts.update(counts)
+        return result
 
     def take(self) -> Counter[str]:
         """The counts since the last call."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ from fedmia.settings.errors import InputError
 
 FILES = {
     "__init__.py": "",
-    "base.py": "from fedmia.partitions.base import Partition\n",
     "by_halves.py": '''
 from dataclasses import dataclass
 from fedmia.settings import option
@@ -50,17 +51,21 @@ class Two(Partition):
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A plugin package of our own in the place of `fedmia.partitions`."""
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which Python now looks for the files of `fedmia.partitions`."""
     name = f"plugins_{tmp_path.name}".replace("-", "_")
     folder = tmp_path / name
     folder.mkdir()
     for file, text in FILES.items():
         (folder / file).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    kinds = {**registry.KINDS, "partition": (name, f"{name}.base", "Partition")}
-    monkeypatch.setattr(registry, "KINDS", kinds)
-    return folder
+    registry.names("partition")  # imports those that are there
+    before = set(sys.modules)
+    monkeypatch.setattr("fedmia.partitions.__path__", [str(folder)])
+    yield folder
+    for module in set(sys.modules) - before:
+        if module.startswith("fedmia.partitions."):
+            del sys.modules[module]
 
 
 def test_load__a_file_is_a_plugin_and_underscores_are_dashes(package: Path) -> None:

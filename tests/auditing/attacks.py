@@ -59,7 +59,6 @@ class Learns(Mean):
 
 
 NOW = [0.0]  # the clock of a test
-UNIT = [1.0]  # seconds of it that a second stands for
 
 
 class Slow(Learns):
@@ -69,11 +68,11 @@ class Slow(Learns):
     by_round: ClassVar[bool] = False  # none of the quick ones
 
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
-        NOW[0] += UNIT[0] * (3 * len(known.members) + (NOW[0] == 100) * 7)
+        NOW[0] += 3 * len(known.members) + (NOW[0] == 100) * 7
         super().fit(view, known, rng)
 
     def score(self, view: Any, images: Tensor) -> Scores:
-        NOW[0] += UNIT[0] * 0.25 * len(images)
+        NOW[0] += 0.25 * len(images)
         return super().score(view, images)
 
 

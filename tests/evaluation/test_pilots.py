@@ -16,7 +16,6 @@ import pytest
 from fedmia.records import Evaluation
 from fedmia.report.build import build_report
 from strategies.fedavg import FedAvg
-from tests.auditing import attacks as attacks_of
 from tests.auditing.attacks import NOW, named
 from tests.bank import SMALL
 from tests.commands import fedmia
@@ -96,7 +95,7 @@ class Timed(FedAvg):
     """A server that takes as long as the test says, by its clock."""
 
     def aggregate(self, received: Any, updates: Iterable[Any]) -> Any:
-        NOW[0] += 1e6 * TOOK.pop(0)
+        NOW[0] += TOOK.pop(0)
         return super().aggregate(received, updates)
 
 
@@ -134,8 +133,7 @@ def test_plan__foresees_the_seconds_of_rounds_and_attacks(
     """A pilot of few rounds and images, by a clock that runs, but that a second of the strategy and
     of the attack is a million."""
     real = time.perf_counter
-    monkeypatch.setattr(time, "perf_counter", lambda: real() + NOW[0])
-    monkeypatch.setattr(attacks_of, "UNIT", [1e6])
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + 1e6 * NOW[0])
     attack = named("Slow")
     NOW[0], TOOK[:] = 0, took
     row = read(f"{SMALL.replace('--quiet', '')}--clients 3 --strategy {__name__}:Timed {flags} "

@@ -7,25 +7,30 @@ finds none of them, so that clients train on the CPU and the numbers can be comp
 from __future__ import annotations
 
 import os
+import re
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmia.federation import cluster
-from fedmia.federation.cluster import ClientResources, Placement, RayGrid
+from fedmia.federation.cluster import ClientResources, RayGrid
 from fedmia.federation.ledger import Ledger
-from tests import watched
-from tests.small_runs import SIMILARITY, SMALL, WATCHED, in_round, ran
+from fedmia.settings import option
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import LocalTraining
+from strategies.base import FinishedRound
+from strategies.fedavg import FedAvg
+from tests.small_runs import SIMILARITY, SMALL, ran
+from tests.small_setup import small_setup
 
 pytestmark = pytest.mark.slow(seconds=40)
 PATIENCE = 180.0  # seconds in which a worker starts, on a busy machine
@@ -66,108 +71,99 @@ def machines(one_cluster: Any) -> Any:
     return one_cluster
 
 
-class Idle:
-    """A worker that only says where it is, and needs no torch."""
+ROUNDS: list[dict[int, dict[str, float]]] = []  # metrics of each round's clients
+ACTS: list[Callable[[], object]] = []  # as each round ends
 
-    def __init__(self, *rest: Any) -> None:
-        pass
 
-    def ready(self) -> tuple[str, str]:
+@dataclass
+class Placed(FedAvg):
+    """FedAvg whose clients say where they train, once as many processes as there are GPUs do."""
 
+    folder: str = option("", "with a file for each process at work")
+
+    def begin(self, local: LocalTraining) -> State:
+        folder, end = Path(self.folder), time.monotonic() + PATIENCE
+        (folder / str(os.getpid())).touch()
+        while len(list(folder.iterdir())) < 2 * GPUS and time.monotonic() < end:
+            time.sleep(0.05)
+        return super().begin(local)
+
+    def finish(self, local: LocalTraining, trained: State, sent: State) -> dict[str, float]:
         import ray
 
-        return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
+        return {
+            "pid": os.getpid(),
+            "node": int(ray.get_runtime_context().get_node_id()[:12], 16),
+            "gpu": int(os.environ["CUDA_VISIBLE_DEVICES"]),
+            "on gpu": int(any(tensor.is_cuda for tensor in trained.values())),
+        }
+
+    def rounds(self, *rest: Any) -> Iterator[FinishedRound]:
+        for done in super().rounds(*rest):
+            ROUNDS.append(done.metrics)
+            if ACTS:
+                ACTS.pop(0)()
+            yield done
 
 
 @pytest.fixture
-def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """`places(gpus, clients)`: machine and GPUs of each worker, as its own process sees them."""
+def place(machines: Any, tmp_path: Path) -> Iterator[Callable[..., list[tuple[str, str]]]]:
+    """`place(share, clients)`: how many workers each GPU has, and the GPU, when all are ready."""
     import ray
-    from ray import cloudpickle
 
     cluster.connect(machines.address)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this file imports torch
-    monkeypatch.setattr(cluster, "Worker", Idle)
-    monkeypatch.setattr(cluster, "describe_placements", lambda *rest: "")
-    setup: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+    np.save(tmp_path / "images.npy", np.zeros((1, 3, 8, 8), np.uint8))
+    setup = small_setup(tmp_path / "images.npy", [np.arange(1)])
 
     def place(gpus: float, clients: int) -> list[tuple[str, str]]:
         assert ray.cluster_resources()["GPU"] == 2 * GPUS
-        share = ClientResources(0.01, gpus)
-        with closing(RayGrid(setup, clients, share, Ledger())) as grid:
-            end = time.monotonic() + PATIENCE
-            while grid._starting and time.monotonic() < end:
-                grid._wait()
-            assert not grid._starting  # who does not fit would wait for ever
-            placements: list[Any] = list(grid._placements.values())
+        share, said = ClientResources(0.01, gpus, "cpu"), list[str]()
+        end = time.monotonic() + PATIENCE
+        with closing(RayGrid(setup, clients, share, Ledger(), None, said.append)) as grid:
+            while not said:
+                assert time.monotonic() < end  # who does not fit would wait for ever
+                grid.pull_messages(["no order"])
         while ray.available_resources().get("GPU", 0) < 2 * GPUS and time.monotonic() < end:
             time.sleep(0.1)
-        return placements
+        return re.findall(r"(\d+) on GPU (\d+) of", said[0])
 
     yield place
     cluster.disconnect()
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_workers__a_gpu_each_on_two_machines_or_a_share(places: Callable[..., Any]) -> None:
-    """Twelve clients, four GPUs: four workers, and none sees the GPU of another. Four quarters lie
-    on one device; of 0.6 one fits on each: none has parts of two GPUs."""
-    workers = places(1, 12)
-    assert Counter(visible for _, visible in workers) == {str(n): 2 for n in range(GPUS)}
-    assert len(set(workers)) == len(workers) == 2 * GPUS
-    assert sorted(Counter(node for node, _ in workers).values()) == [GPUS, GPUS]
-    assert len(set(quarters := places(0.25, 4))) == 1 and len(quarters) == 4
-    most = Counter(places(0.6, 12))
-    assert len(most) == 2 * GPUS and set(most.values()) == {1}
+def test_workers__that_share_gpus(place: Callable[..., list[tuple[str, str]]]) -> None:
+    """Four quarters lie on one device; of 0.6 one fits on each of the two machines' GPUs: none has
+    parts of two."""
+    ((count, _),) = place(0.25, 4)
+    assert count == "4" and place(0.6, 12) == [("2", str(n)) for n in range(GPUS)]
 
 
 def test_run__loses_a_machine_and_then_a_worker_and_reports_as_inline(
-    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machines: Any, tmp_path: Path
 ) -> None:
-    """Clients of the second machine go on on the first; all see one GPU, and which is noted."""
-    answered, dispatched = RayGrid._note_answered, RayGrid._dispatch
-    rounds, grids = list[dict[int, Placement]]([{}]), list[RayGrid]()
-
-    def dispatch(self: RayGrid) -> None:
-        """The first round waits for both machines, as one may train all clients by itself."""
-        if len(rounds) > 1 or not self._starting:
-            dispatched(self)
-
-    def note_answered(self: RayGrid, one: Any) -> None:
-        order = self._working[one]
-        placement = self._placements[order.actor]
-        answered(self, one)
-        if not self._done[order.name][1].has_error():
-            rounds[-1][self.client(order)] = placement
-        grids[:] = [self]
+    """Clients of the second machine go on on the first; each process has a GPU of its own."""
 
     def lose_machine() -> None:
-        rounds.append({})
         machines.remove_node(next(iter(machines.worker_nodes)), allow_graceful=False)
 
     def lose_worker() -> None:
         """One that is idle: it is missed when it gets its next order."""
-        import ray
+        os.kill(int(ROUNDS[-1][0]["pid"]), signal.SIGKILL)
 
-        rounds.append({})
-        pid = ray.get(grids[0]._idle[-1].__ray_call__.remote(lambda worker: os.getpid()))
-        os.kill(pid, signal.SIGKILL)
-
-    flags = (
-        f"{SMALL}{WATCHED}{SIMILARITY} --clients 6 --rounds 3 --attacker none --on-failure retry "
-    )
+    flags = f"{SMALL}{SIMILARITY} --clients 6 --rounds 3 --attacker none --on-failure retry "
     whole = ran(flags, tmp_path / "inline")
-    monkeypatch.setattr(RayGrid, "_note_answered", note_answered)
-    monkeypatch.setattr(RayGrid, "_dispatch", dispatch)
-    in_round("main", 1, lose_machine)
-    watched.SEEN.acts["main", 2] = lose_worker
+    (folder := tmp_path / "processes").mkdir()
+    ROUNDS[:], ACTS[:] = [], [lose_machine, lose_worker]
     flags += f"--backend ray --ray-address {machines.address} --gpus-per-client 1 "
+    flags += f"--strategy {__name__}:Placed --strategy.folder {folder} "
     run = ran(f"{flags} --cpus-per-client 0.1", tmp_path / "ray")
-    first, second, last = rounds
+    first, second, last = ROUNDS
     assert first.keys() == second.keys() == last.keys() == set(range(6))
-    assert len({p.node for p in first.values()}) == 2 and len({p.node for p in last.values()}) == 1
-    for placement in [*first.values(), *last.values()]:
-        assert placement.gpus in {str(n) for n in range(GPUS)} and placement.device == "cpu"
+    places = {tuple(one[name] for name in ("node", "gpu", "pid")) for one in first.values()}
+    assert len(places) == len({place[:2] for place in places}) == 2 * GPUS
+    assert Counter(gpu for _, gpu, _ in places) == {n: 2 for n in range(GPUS)}
+    assert len({one["node"] for one in last.values()}) == 1
+    assert not any(one["on gpu"] for one in [*first.values(), *last.values()])
     assert {f["reason"] for f in run["faults"]} == {"failed: its Ray worker died"}
     assert len(run["faults"]) <= 3 and 3 in {f["round"] for f in run["faults"]}
     assert {f["action"] for f in run["faults"]} == {"retried"}
