@@ -112,11 +112,11 @@ def test_names__a_family_may_have_the_files_own(package: Path) -> None:
 def test_load__of_a_family_imports_its_file_alone(package: Path) -> None:
     (package / "by_two.py").write_text(pair("by-two-1", "by-two-10"))
     (package / "by.py").write_text("raise AssertionError('a shorter prefix, looked at too early')")
-    (package / "other.py").write_text("raise AssertionError('cannot hold the name')")
+    (package / "another.py").write_text("raise AssertionError('cannot hold the name')")
     one, two = (registry.load("partition", f"by-two-{n}") for n in (1, 10))
     assert (one.__name__, two.__name__) == ("One", "Two")
     (package / "by.py").write_text("")
-    (package / "other.py").write_text("")
+    (package / "another.py").write_text("")
     for wrong in ("by-two", "by-two-2", "by_two_1", "By-two-1"):
         with pytest.raises(InputError, match="known: by-halves, by-two-1, by-two-10"):
             registry.load("partition", wrong)

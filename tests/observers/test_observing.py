@@ -178,7 +178,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
     @dataclass
     class Hanging(Broken):
         def scalars(self, values, step):
-            free.wait()
+            free.wait(3)  # less than an observer is given by itself
 
     monkeypatch.setitem(globals(), "Hanging", Hanging)
     with ObserverGroup([f"{HERE}:Hanging"], None, patience=0.1) as observing:

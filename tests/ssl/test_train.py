@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,14 @@ def make_job(method: SSLMethod, images: Tensor, train: Train, **more: Any) -> Jo
         "total_steps": 20, "device": torch.device("cpu"),
     }  # fmt: skip
     return Job(**(values | more))
+
+
+class ChannelsLast(Job):
+    """A job on the CPU in the layout of a GPU's."""
+
+    @cached_property
+    def layout(self) -> torch.memory_format:
+        return torch.channels_last
 
 
 def weights(method: SSLMethod) -> dict[str, Tensor]:
@@ -160,3 +169,9 @@ def test_layout__channels_last_is_a_gpus(make_moco: Any) -> None:
     normed = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     assert layout_for(normed, torch.device("cpu")) == layout_for(make_moco(), gpu) == planes
     assert layout_for(normed, gpu) == torch.channels_last
+
+
+def test_run__channels_last_stays_near(make_moco: Any, images: Tensor) -> None:
+    near, last = (make_job(make_moco(), images, Train(local_epochs=1)) for _ in range(2))
+    got = ChannelsLast(**vars(last)).run()["loss"]
+    assert got == pytest.approx(near.run()["loss"], rel=1e-4)
