@@ -16,12 +16,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks import baseline_c
 from fedmia.attacks._downstream import confidences, downstream_classifier, labelled_images
 from fedmia.attacks._fitted import best_threshold
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.baseline import Patch
-from fedmia.attacks.baseline_c import Adversarial, Downstream
+from fedmia.attacks.baseline_c import Adversarial, BaselineC, Downstream
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
 from fedmia.data.images import IntArray, digests
@@ -292,24 +291,28 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     assert again != dataclasses.replace(craft, target=1)
 
 
+class Telling(BaselineC):
+    """Keeps what it decides on."""
+
+    def decide(self, fitted: Any, inputs: Tensor) -> Scores:
+        self.answered = inputs
+        return super().decide(fitted, inputs)
+
+
 def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
-    make_moco: Any, shadows: Any, textures: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+    make_moco: Any, shadows: Any, textures: Callable[..., Tensor]
 ) -> None:
     images = textures(6)
     view = view_of(make_moco(), Augment(), BlackBox, shadows=shadows)
-    attack = fitted(build("c", downstream_images=40, epochs=1), view)
+    attack = fitted(Telling(downstream_images=40, epochs=1), view)
     assert view.queries == 40
-    answers = list[Tensor]()
-    monkeypatch.setattr(
-        baseline_c, "confidences", lambda *of: answers.append(confidences(*of)) or answers[-1]
-    )
     attack.score(view, images)
-    assert view.queries == 40 + 10 * 6 and len(answers) == 10
+    assert view.queries == 40 + 10 * 6 and attack.answered.shape == (6, 10 * 10)
     task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
     of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
     of_target = downstream_classifier(view.embed_plain(task, "avgpool"), labels)
     network = Downstream(shadows[0].view.copy_method().encoder, of_shadow, "avgpool")
-    for t, got in enumerate(answers):
+    for t, got in enumerate(attack.answered.split(10, dim=1)):
         craft = Adversarial(b"", t, 8 / 255, 7, 2 / 255, network)
         crafted = craft(images.float() / 255, torch.empty(6, 0))
         want = confidences(of_target, view.embed(crafted, "avgpool"))
@@ -371,8 +374,20 @@ class Surer(Backbone):
         return {"layer1": vectors[:, :, None, None]}
 
 
+class Noting(WhiteBox):
+    """Notes which plain images it is asked for."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.asked = list[set[bytes]]()
+
+    def embed_plain(self, images: Tensor, layer: str = "encoder") -> Tensor:
+        self.asked.append(set(digests(images.numpy())))
+        return super().embed_plain(images, layer)
+
+
 def knowing(members: Tensor, **more: Any) -> Any:
-    return view_of(Surer(members), GENTLE, **more)
+    return view_of(Surer(members), GENTLE, Noting, **more)
 
 
 @pytest.fixture
@@ -416,7 +431,7 @@ def test_baseline_b__vector_by_hand(labelled: Any) -> None:
 
 @pytest.mark.parametrize("filed", [False, True])
 def test_baseline_b__task_is_apart_from_what_is_fitted_on(
-    labelled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filed: bool
+    labelled: Any, tmp_path: Path, filed: bool
 ) -> None:
     """That of a file is the same for all, and leaves out the shadows' images."""
     view, _, _ = labelled
@@ -424,19 +439,11 @@ def test_baseline_b__task_is_apart_from_what_is_fitted_on(
     own = coloured(30, seed=9)
     mixed = torch.cat([own, first.members[:9], second.nonmembers[:9]])
     np.savez(tmp_path / "task.npz", x=mixed.permute(0, 2, 3, 1).numpy(), y=strongest(mixed))
-    calls, embed = list[tuple[Any, set[bytes]]](), WhiteBox.embed_plain
-
-    def noted(self: WhiteBox, images: Tensor, layer: str) -> Tensor:
-        calls.append((self, set(digests(images.numpy()))))
-        return embed(self, images, layer)
-
-    monkeypatch.setattr(WhiteBox, "embed_plain", noted)
     file = {"downstream_file": str(tmp_path / "task.npz")} if filed else {}
     fitted(build("b", share=0.25, epochs=1, **file), view)
-    assert [over for over, _ in calls] == [first.view, first.view, second.view, second.view, view]
-    for shadow, (_, task), (_, images) in zip(
-        (first, second), calls[::2], calls[1::2], strict=False
-    ):
+    assert view.asked == first.view.asked[:1]
+    for shadow in (first, second):
+        task, images = shadow.view.asked
         assert not task & images and len(images) == (120 if filed else 90)
         assert len(images & set(digests(shadow.members.numpy()))) == len(images) / 2
         assert task == set(digests(own.numpy())) if filed else len(task) == 15

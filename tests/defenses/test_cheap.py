@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import torch
 from clients.client_round import ClientRound
 from clients.client_setup import ClientTask
 from clients.honest import Honest
-from fedmia.defenses import _estimate, crop_range, early_stopping
+from fedmia.defenses import _estimate
 from fedmia.defenses._estimate import LeakEstimate, similarity
 from fedmia.defenses.base import Preparation, TrainingConditions
 from fedmia.defenses.crop_range import CropRange, fine_shares
@@ -217,33 +217,54 @@ def course(lows: list[float], losses: list[float]) -> list[LeakEstimate]:
     return [LeakEstimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
 
 
+def rehearsing(course: Callable[[float], Iterable[tuple[float, float]]]) -> Preparation:
+    """Of a federation of one whose leak, in hundredths, and loss after each round are those of
+    `course`, which is given the least crop."""
+
+    def pairs_of_views(cosines: torch.Tensor) -> torch.Tensor:
+        views = torch.stack([cosines, (1 - cosines**2).sqrt()], dim=1)
+        return torch.stack([torch.tensor([1.0, 0.0]).expand_as(views), views], dim=1)
+
+    def alone(positions: Any, change: Any) -> Any:
+        change(job := SimpleNamespace(augment=Augment()))
+        for leak, loss in course(job.augment.crop_min):
+            held_out = pairs_of_views(torch.arange(0.005, 1, 0.01)), torch.full((100,), loss)
+            trained = pairs_of_views(torch.full((100,), leak))
+            yield SimpleNamespace(
+                views_and_losses=lambda *_, told=held_out: told,
+                embed_views=lambda *_, told=trained: told,
+            )
+
+    public = np.zeros((200, 1, 1, 1), np.uint8)
+    return Preparation(7, 5, lambda _: {}, rng(0), public, None, alone)
+
+
 @pytest.mark.parametrize(
-    ("options", "lows", "losses", "last_rounds", "stop"),
+    ("options", "leaks", "losses", "last_rounds", "stop"),
     [
-        ({"leak": 0.6, "patience": 2}, [0.4, 0.5, 0.5, 0.5, 0.9], [3.0, 2.0, 2.5, 2.5, 1.0],
+        ({"leak": 0.6, "patience": 2}, [0.5, 0.6, 0.6, 0.6, 1.0], [3.0, 2.0, 2.5, 2.5, 1.0],
          [4, 2], 2),
-        ({"leak": 0.6, "patience": 2}, [0.4, 0.9], [3.0, 1.0], [1, None], 1),
-        ({}, [0.4, 0.5], [3.0, 2.0], [None, None], None),
+        ({"leak": 0.6, "patience": 2}, [0.5, 1.0], [3.0, 1.0], [1, None], 1),
+        ({}, [0.5, 0.6], [3.0, 2.0], [None, None], None),
     ],
 )  # fmt: skip
 def test_early_stopping__of_leak_and_patience_the_earlier_one(
-    options: Any, lows: list[float], losses: list[float], last_rounds: Any, stop: int | None,
-    monkeypatch: pytest.MonkeyPatch, beside_public: Any,
-) -> None:  # fmt: skip
+    options: Any, leaks: list[float], losses: list[float], last_rounds: Any, stop: int | None
+) -> None:
     """Where patience is not reached, the leak decides; where neither is, it never stops. Its course
     is told."""
-    preparation = beside_public("early-stopping", {}, rounds=7).preparation()
-    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
+    preparation = rehearsing(lambda crop: zip(leaks, losses, strict=True))
     defense, memory = EarlyStopping(**options), dict[str, Any]()
     defense.prepare(preparation, memory)
-    assert [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))] == (
-        last_rounds
-    )
+    parts = _estimate.split_public(preparation)
+    estimates = list(_estimate.estimates(preparation, parts, lambda job: None))
+    assert [estimate.leak for estimate in estimates] == pytest.approx(leaks)
+    assert [defense.by_leak(estimates), defense.by_loss(estimates)] == last_rounds
     assert memory["stop"] == stop
     told = {
         f"{name}_round_{n}": value
-        for n, (low, loss) in enumerate(zip(lows, losses, strict=True), start=1)
-        for name, value in (("leak", low + 0.1), ("low", low), ("loss", loss))
+        for n, (estimate, loss) in enumerate(zip(estimates, losses, strict=True), start=1)
+        for name, value in (("leak", estimate.leak), ("low", estimate.low), ("loss", loss))
     }
     assert memory["metrics"] == pytest.approx({"stops_after": stop or 7, **told})
     rests = [defense.sits_out({**memory, "rounds": n}) for n in ((stop or 99) - 1, stop or 99)]
@@ -256,24 +277,17 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
      (None, [0.3, 0.4, 0.5, 0.32, 0.34, 0.36, 0.38], 3 / 8)],
 )  # fmt: skip
 def test_crop_range__is_chosen_in_two_stages(
-    best: float | None, tried: list[float], share: float, monkeypatch: pytest.MonkeyPatch,
-    make_job: Any, beside_public: Any,
-) -> None:  # fmt: skip
+    best: float | None, tried: list[float], share: float
+) -> None:
     """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two. Of
     equal leaks the narrower range."""
-    crops, preparation = list[float](), beside_public("crop-range", {}).preparation()
-    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), TRAINING_DATA, torch_rng(0)))
+    crops, memory = list[float](), dict[str, Any]()
 
-    def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:
-        job.augment = Augment()
-        change(job)
-        crops.append(round(job.augment.crop_min, 9))
-        leak = 0.0 if best is None else abs(crops[-1] - best)
-        return [LeakEstimate(0.9, 0.8, 1.0), LeakEstimate(leak, 0.0, 1.0)]
+    def course(crop: float) -> list[tuple[float, float]]:
+        crops.append(round(crop, 9))
+        return [(0.9, 1.0), (0.0 if best is None else abs(crop - best), 1.0)]
 
-    monkeypatch.setattr(crop_range, "estimates", leaks)
-    memory: dict[str, Any] = {}
-    CropRange(choose=True).prepare(preparation, memory)
+    CropRange(choose=True).prepare(rehearsing(course), memory)
     assert crops == tried and memory["share"] == pytest.approx(share)
     leak = memory["metrics"][f"leak_at_share_{share:.3f}"]
     assert leak == pytest.approx(0.0, abs=1e-9)
