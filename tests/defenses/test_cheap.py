@@ -22,8 +22,7 @@ from fedmia.defenses.base import Preparation, TrainingConditions
 from fedmia.defenses.crop_range import CropRange, fine_shares
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.federation.ledger import Ledger
-from fedmia.nets.smallnet import SmallNet
-from fedmia.seeding import rng, torch_rng
+from fedmia.seeding import rng
 from fedmia.settings.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State, TrainingData
