@@ -1,32 +1,39 @@
-"""Default tests lay pictures out but write empty files: painting takes half of a command's time.
+"""Pictures are laid out, but most tests write empty files: painting takes half of a command's time.
 
-Tests that look at pictures use the fixture `painted`; the runs of the bank are painted, too.
+Default tests paint none; those that look at pictures use the fixture `painted`, and the runs of the
+bank are painted, too.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-PAINT = "TESTS_PAINT"  # variable of the environment under which pictures are painted
+PAINT = "TESTS_PAINT"  # variable of the environment under which pictures are painted all the same
+
+
+@contextmanager
+def unpainted() -> Iterator[None]:
+    """matplotlib paints nothing, but where it is asked to."""
+    from matplotlib.figure import Figure
+
+    paint = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Figure,
+            "savefig",
+            lambda *of, **how: paint(*of, **how) if PAINT in os.environ else None,
+        )
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _unpainted(pytestconfig: pytest.Config) -> Iterator[None]:
-    """matplotlib paints nothing in default tests, but where it is asked to."""
-    with pytest.MonkeyPatch.context() as patch:
-        if pytestconfig.getoption("markexpr") == "not slow":
-            from matplotlib.figure import Figure
-
-            paint = Figure.savefig
-            patch.setattr(
-                Figure,
-                "savefig",
-                lambda *of, **how: paint(*of, **how) if PAINT in os.environ else None,
-            )
+    """Default tests paint nothing."""
+    with unpainted() if pytestconfig.getoption("markexpr") == "not slow" else nullcontext():
         yield
 
 

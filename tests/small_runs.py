@@ -17,6 +17,7 @@ import pytest
 from fedmia.federation import checkpoint
 from tests import watched
 from tests.commands import fedmia
+from tests.pictures import unpainted
 
 Report = dict[str, Any]
 SMALL = (
@@ -46,9 +47,9 @@ def interrupt() -> None:
 
 
 def call_main(arguments: Sequence[str]) -> int:
-    """The exit code of `fedmia simulate`, which prints as it would.
+    """The exit code of `fedmia simulate`, which prints as it would; its pictures are empty files.
     After Ctrl-C its process would end here and now."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, unpainted():
         patch.setattr(os, "_exit", sys.exit)
         ran = fedmia(["simulate", *arguments])
     sys.stdout.write(ran.out)

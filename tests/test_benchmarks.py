@@ -11,6 +11,7 @@ import pytest
 
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
+from tests.pictures import unpainted
 
 pytestmark = pytest.mark.slow
 MEASUREMENTS = Path(__file__).parents[1] / "research" / "measurements"
@@ -66,7 +67,8 @@ def test_endurance__faults_happen_and_runs_end_as_they_should(
     monkeypatch.syspath_prepend(str(MEASUREMENTS))  # where faulty.py lies
     faults = runpy.run_path(str(MEASUREMENTS / "endurance.py"))["client_faults"]
     faults.__globals__.update(OUTRIGHT=("raise",), SENT=("nan",))
-    rows = faults("inline", tmp_path)
+    with unpainted():
+        rows = faults("inline", tmp_path)
     assert len(rows) == 4 * 3 and {row["when"] for row in rows} == {"before", "during", "after"}
     assert [row for row in rows if row["wrong"]] == []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import itertools
 import os
+import pkgutil
 import shlex
 import threading
 import time
@@ -123,7 +123,7 @@ def row(kind: str, when: str, code: int, began: float, wrong: list[str]) -> dict
 def killed(target: str, at: int) -> Iterator[None]:
     """Raise what nobody catches at the call number `at` of a function, once."""
     path, _, name = target.rpartition(".")
-    owner, calls = resolve_target(path), itertools.count()
+    owner, calls = pkgutil.resolve_name(path), itertools.count()
     plain: Callable[..., Any] = getattr(owner, name)
 
     def fails(*arguments: Any, **more: Any) -> Any:
@@ -133,15 +133,6 @@ def killed(target: str, at: int) -> Iterator[None]:
 
     with patch.object(owner, name, fails):
         yield
-
-
-def resolve_target(path: str) -> Any:
-    """A module, or a class in one."""
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError:
-        module, _, name = path.rpartition(".")
-        return getattr(importlib.import_module(module), name)
 
 
 def power_cuts(folder: Path) -> list[dict[str, Any]]:

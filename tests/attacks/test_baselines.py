@@ -295,7 +295,7 @@ class Telling(BaselineC):
     """Keeps what it decides on."""
 
     def decide(self, fitted: Any, inputs: Tensor) -> Scores:
-        self.answered = inputs
+        self.answers = inputs
         return super().decide(fitted, inputs)
 
 
@@ -307,12 +307,12 @@ def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
     attack = fitted(Telling(downstream_images=40, epochs=1), view)
     assert view.queries == 40
     attack.score(view, images)
-    assert view.queries == 40 + 10 * 6 and attack.answered.shape == (6, 10 * 10)
+    assert view.queries == 40 + 10 * 6 and attack.answers.shape == (6, 10 * 10)
     task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
     of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
     of_target = downstream_classifier(view.embed_plain(task, "avgpool"), labels)
     network = Downstream(shadows[0].view.copy_method().encoder, of_shadow, "avgpool")
-    for t, got in enumerate(attack.answered.split(10, dim=1)):
+    for t, got in enumerate(attack.answers.split(10, dim=1)):
         craft = Adversarial(b"", t, 8 / 255, 7, 2 / 255, network)
         crafted = craft(images.float() / 255, torch.empty(6, 0))
         want = confidences(of_target, view.embed(crafted, "avgpool"))
@@ -379,10 +379,10 @@ class Noting(WhiteBox):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self.asked = list[set[bytes]]()
+        self.requests = list[set[bytes]]()
 
     def embed_plain(self, images: Tensor, layer: str = "encoder") -> Tensor:
-        self.asked.append(set(digests(images.numpy())))
+        self.requests.append(set(digests(images.numpy())))
         return super().embed_plain(images, layer)
 
 
@@ -441,9 +441,9 @@ def test_baseline_b__task_is_apart_from_what_is_fitted_on(
     np.savez(tmp_path / "task.npz", x=mixed.permute(0, 2, 3, 1).numpy(), y=strongest(mixed))
     file = {"downstream_file": str(tmp_path / "task.npz")} if filed else {}
     fitted(build("b", share=0.25, epochs=1, **file), view)
-    assert view.asked == first.view.asked[:1]
+    assert view.requests == first.view.requests[:1]
     for shadow in (first, second):
-        task, images = shadow.view.asked
+        task, images = shadow.view.requests
         assert not task & images and len(images) == (120 if filed else 90)
         assert len(images & set(digests(shadow.members.numpy()))) == len(images) / 2
         assert task == set(digests(own.numpy())) if filed else len(task) == 15

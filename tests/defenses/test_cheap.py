@@ -230,8 +230,8 @@ def rehearsing(course: Callable[[float], Iterable[tuple[float, float]]]) -> Prep
             held_out = pairs_of_views(torch.arange(0.005, 1, 0.01)), torch.full((100,), loss)
             trained = pairs_of_views(torch.full((100,), leak))
             yield SimpleNamespace(
-                views_and_losses=lambda *_, told=held_out: told,
-                embed_views=lambda *_, told=trained: told,
+                views_and_losses=lambda *_, outputs=held_out: outputs,
+                embed_views=lambda *_, outputs=trained: outputs,
             )
 
     public = np.zeros((200, 1, 1, 1), np.uint8)

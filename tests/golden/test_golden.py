@@ -25,6 +25,7 @@ from research.papers.__main__ import main as papers
 from tests.auditing.conftest import sides, textures, write
 from tests.commands import call, fedmia
 from tests.evaluation import test_later as later
+from tests.pictures import unpainted
 
 HERE = Path(__file__).resolve().parent
 SMALL = (
@@ -85,7 +86,6 @@ AFTER = {
         "--attack.all-for-one.negatives queue"
     },
 }
-NO_PICTURES = patch("matplotlib.figure.Figure.savefig", lambda self, file, **how: None)
 VARYING = ("timing", "versions", "hardware")  # with the clock, the packages, the machine
 
 
@@ -113,7 +113,7 @@ def printed(line: str) -> dict[str, Any]:
 def reported(name: str) -> dict[str, dict[str, Any]]:
     """The reports of a run by name, in an empty folder that holds the audit's images, and what
     other commands say of it."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), float64(), NO_PICTURES:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), float64(), unpainted():
         sides(Path("."))
         if name == "later":
             every, trained = textures(later.IMAGES), Path("every.npz")
