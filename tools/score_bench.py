@@ -2,8 +2,8 @@
 
 Each is scored for an attacker who knows both sides and, where it can, for one who knows non-members
 alone. What is stored already is not run again, but for what failed, so an interrupted command goes
-on. Attacks share what they compute on a target; their seconds are those of the first, where each
-is alone.
+on. Attacks share what they compute on a target; their seconds are those of the bench's first that
+is no federation, and its first that is one, where each is alone.
 
     python tools/score_bench.py encoders-v2 --data parquet:FILE .. [--attacks NAME ..]
         [--shadows N --cache FOLDER] [--targets NAME ..] [--workers N]
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -60,6 +60,7 @@ def entrants(names: list[str], shadows: int) -> list[Entrant]:
 def deal(
     entrants: Sequence[Entrant],
     targets: Sequence[Target],
+    timed_targets: Collection[str],
     stored: Callable[[Entrant, Target], TargetScores | str | None],
 ) -> Iterator[tuple[list[Entrant], Target]]:
     """What is to be scored, in parts whose attacks share their work.
@@ -67,20 +68,19 @@ def deal(
     Args:
         entrants: all that take part.
         targets: all that are to be scored.
+        timed_targets: names of those on which each attack is alone, for its seconds.
         stored: the result that is there.
 
     Yields:
-        Attacks of one key, and a target. On the first target that is no federation, and on the
-        first that is one, each attack is alone, for its seconds; these come last.
+        Attacks, and a target; the timed ones last.
     """
-    alone = {one.federated: one.name for one in reversed(targets)}.values()
-    for target in sorted(targets, key=lambda one: one.name in alone):
-        groups = defaultdict[object, list[Entrant]](list)
+    for target in sorted(targets, key=lambda one: one.name in timed_targets):
+        groups = defaultdict[str, list[Entrant]](list)
         for entrant in entrants:
-            result, timed = stored(entrant, target), target.name in alone
+            result, timed = stored(entrant, target), target.name in timed_targets
             untimed = isinstance(result, TargetScores) and result.seconds is None
             if result is None or (timed and untimed):
-                groups[entrant.key, entrant.name if timed else ""].append(entrant)
+                groups[f"{entrant.name}, {entrant.key}" if timed else ""].append(entrant)
         yield from ((group, target) for group in groups.values())
 
 
@@ -114,7 +114,8 @@ def main() -> int:
             return entry.done(entrant.key).get(target.name) if entry else None
 
         names = arguments.attacks or quick_first
-        parts = [*deal(entrants(names, arguments.shadows), here, stored)]
+        timed = {one.federated: one.name for one in reversed(targets)}.values()
+        parts = [*deal(entrants(names, arguments.shadows), here, timed, stored)]
         with ProcessPoolExecutor(arguments.workers, get_context("spawn")) as pool:
             work = dict[Future[Any], tuple[list[Entrant], Target]]()
             for group, target in parts:

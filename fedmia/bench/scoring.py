@@ -41,6 +41,7 @@ from fedmia.settings.commands.machine import AuditMachine
 from fedmia.settings.errors import InputError
 from fedmia.settings.values import plain
 from fedmia.storage.runfolder import RunFolder
+from fedmia.threat.signals import Signals
 
 Scores = NDArray[np.float64]
 SEED = 0  # of an attack's own choices, in entries
@@ -244,7 +245,7 @@ def score_together(
     """What `score_target` returns of each of several attacks, which share what they compute.
 
     Args:
-        entrants: attacks of one key, none twice.
+        entrants: the attacks, none twice.
         target: the encoder and its images in their roles.
         images: at least the target's.
         seed: of the attacks' own choices.
@@ -256,10 +257,31 @@ def score_together(
     Raises:
         InputError: the target cannot be read.
     """
+    scores, outputs = dict[int, TargetScores | str](), dict[str, Signals]()
+    for key in dict.fromkeys(one.key for one in entrants):
+        group = [i for i, one in enumerate(entrants) if one.key == key]
+        alike = [entrants[i] for i in group]
+        results, outputs = _score_alike(alike, target, images, seed, cache, outputs)
+        scores |= zip(group, results, strict=True)
+    alone = len(entrants) == 1
+    return [
+        one if alone or isinstance(one, str) else replace(one, seconds=None)
+        for _, one in sorted(scores.items())
+    ]
+
+
+def _score_alike(
+    entrants: Sequence[Entrant], target: Target, images: Images, seed: int, cache: Path | None,
+    outputs: dict[str, Signals],
+) -> tuple[list[TargetScores | str], dict[str, Signals]]:  # fmt: skip
+    """Those of attacks of one key; `outputs` that are known of shadows, by their keys, and of the
+    target (""), and those that are known then."""
     audit, rounds, split, own = open_target(entrants, target, images, seed, cache)
     views = audit_augmentation(audit, own.augment(), split, of_run=True)
     shadows, device = own if audit.shadow.count else None, torch.device("cpu")
     suite = suite_of_audit(audit, rounds, split, device, shadows, augment=views)
+    suite.main.signals = outputs.pop("", suite.main.signals)
+    own.signals.update(outputs)
     labels, results = split.labels, list[TargetScores | str]()
     assert isinstance(labels, NoLabels)
     for name in (one.name for one in entrants):
@@ -280,7 +302,7 @@ def score_together(
             results.append(suite.failures.reasons[name])
         else:
             members, others = (side.astype(np.float64) for side in scored.sides)
-            threat, seconds = (scored.access, scored.vantage), scored.seconds
-            alone = seconds if len(entrants) == 1 else None
-            results.append(TargetScores(members, others, *threat, scored.queries, alone))
-    return results
+            how = scored.access, scored.vantage, scored.queries, scored.seconds
+            results.append(TargetScores(members, others, *how))
+    known = {"": suite.main.signals, **own.signals}
+    return results, {key: rows.outputs() for key, rows in known.items()}

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 
+# Signals that a model's weights and an image decide alone, not the negatives that a loss reads.
+OUTPUTS = ("views", "plain", "responses", "features")
+
 
 class Signals:
     """Rows already computed on one model, by image: work shared by attacks, never their counts.
@@ -27,6 +30,13 @@ class Signals:
     def of_round(self, round: int) -> Signals:
         """Rows of the model of another round of the same federation."""
         return self._rounds.setdefault(round, type(self)())
+
+    def outputs(self) -> Signals:
+        """Those that an attacker with other images of its own has, too, of the same model."""
+        same = type(self)()
+        same.rows = {key: rows for key, rows in self.rows.items() if key[0] in OUTPUTS}
+        same.widths = self.widths
+        return same
 
     def get(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]

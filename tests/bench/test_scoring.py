@@ -64,7 +64,8 @@ def test_score_together__gives_each_attack_the_scores_that_it_has_alone() -> Non
     images = find_images([TARGET], ())
     roles = {role: names[:LIMIT] for role, names in TARGET.roles.items()}
     target = replace(TARGET, unwritten=roles)
-    entrants = [Entrant.of({"name": name}) for name in ("internal", "combined", "ascent", "dov4mm")]
+    names = ("internal", "similarity", "combined", "ascent", "dov4mm")  # of two kinds of attackers
+    entrants = [Entrant.of({"name": name}) for name in names]
     together = score_together(entrants, target, images)
     for entrant, result in zip(entrants, together, strict=True):
         alone = score_target(entrant, target, images)

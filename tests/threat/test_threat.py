@@ -214,6 +214,29 @@ def test_signals__share_rows_but_not_counts(counted: Any, images: Tensor, seen: 
         poor.embed_views(images[:12], 3)
 
 
+def test_outputs__are_all_rows_but_those_of_losses(
+    counted: Any, images: Tensor, held: Tensor, seen: list[int]
+) -> None:
+    """An attacker who holds other images reads outputs again, and computes losses anew."""
+    shared = Signals()
+    one = client(counted, held=held, signals=shared)
+
+    def read(view: ClientView) -> None:
+        view.embed_views(images, 2)
+        view.embed_plain(images)
+        view.features(images, ("layer4",))
+
+    read(one)
+    one.losses(images, 2, "held")
+    two = client(counted, held=images[:10], signals=shared.outputs())
+    seen.clear()
+    read(two)
+    assert not seen and two.queries == 20 * 4
+    got = two.losses(images, 2, "held")
+    want = client(counted, held=images[:10]).losses(images, 2, "held")
+    assert seen and torch.equal(got, want)
+
+
 def test_views__grant_by_class() -> None:
     for cls, lacks in ((BlackBox, "features"), (BlackBox, "state"), (BlackBox, "copy_method"),
                        (WhiteBox, "trajectory"), (WhiteBox, "at"), (BlackBox, "losses"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -46,6 +47,9 @@ class OwnShadows:
         progress: called with the epochs done and to do.
         stop: asked before each step.
         provided: shadows that the user brings; None: they are trained.
+
+    Attributes:
+        signals: what is known of the outputs of shadows that have a key, by it.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class OwnShadows:
         self.audit, self.released, self.audit_split = audit, released, audit_split
         self.cache, self.device, self.provided = cache, device, provided
         self.say, self.progress, self.stop = say, progress, stop
+        self.signals = defaultdict[str, Signals](Signals)
         self._shadows = dict[bool, Sequence[Shadow] | Exception]()
 
     def augment(self) -> Augment:
@@ -114,7 +119,7 @@ class OwnShadows:
                 seed=self.audit.seed,
                 device=self.device,
                 held=queue,
-                signals=Signals(),
+                signals=self.signals[trained.key] if trained.key else Signals(),
                 pixels=pixels,
                 labels=labels,
                 precision=self.audit.encoder.precision,
