@@ -1,7 +1,7 @@
 """Pictures are laid out, but most tests write empty files: painting takes half of a command's time.
 
-Default tests paint none; those that look at pictures use the fixture `painted`, and the runs of the
-bank are painted, too.
+Default tests paint none, not even the runs of the bank; those that look at pictures use the fixture
+`painted`.
 """
 
 from __future__ import annotations
