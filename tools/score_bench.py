@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def main() -> int:
             for future in as_completed(work):
                 group, target = work[future]
                 for entrant, scores in zip(group, future.result(), strict=True):
+                    if len(group) > 1 and isinstance(scores, TargetScores):
+                        scores = replace(scores, seconds=None)
                     with own_entry(folder / RESULTS, entrant):
                         write_entry(folder / RESULTS, entrant, {target.name: scores}, by_name)
                     result = scores if isinstance(scores, str) else "scored"

@@ -45,8 +45,8 @@ from fedmia.threat.signals import Signals
 
 Scores = NDArray[np.float64]
 SEED = 0  # of an attack's own choices, in entries
-# Bytes of drawn views that are kept while a target is scored: 24 of 6,500 images of 32x32, which are
-# sent through its shadows, too.
+# Bytes of drawn views that are kept while a target is scored, for its shadows, too: those of 6,500
+# images of 32x32 with 24 views.
 VIEW_BYTES = 1 << 31
 BOTH, OTHERS, NOTHING = "both", "nonmembers", "nothing"  # what an attacker knows
 
@@ -153,7 +153,8 @@ class TargetScores:
         access: that the attack needs: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
         queries: images that it had embedded.
-        seconds: on a clock; None where other attacks shared the work.
+        seconds: on a clock, for what no attack before it had computed; None: not stored, as
+            others shared the work.
     """
 
     members: Scores
@@ -266,11 +267,7 @@ def score_together(
         alike = [entrants[i] for i in group]
         results, outputs = _score_alike(alike, target, images, seed, cache, outputs)
         scores |= zip(group, results, strict=True)
-    alone = len(entrants) == 1
-    return [
-        one if alone or isinstance(one, str) else replace(one, seconds=None)
-        for _, one in sorted(scores.items())
-    ]
+    return [one for _, one in sorted(scores.items())]
 
 
 def _score_alike(

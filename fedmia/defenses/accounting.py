@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import scipy
@@ -131,12 +132,16 @@ def _rdp(steps: History, delta: float) -> float:
 
     The same bound as Opacus's accountant, without its warnings about the orders.
     """
+    spent = sum(count * _rdp_of_step(noise, rate) for noise, rate, count in steps)
+    return renyi_epsilon(np.array(ORDERS, dtype=float), np.asarray(spent), delta)
+
+
+@cache
+def _rdp_of_step(noise: float, rate: float) -> NDArray[np.float64]:
+    """At each of ORDERS; the same in every round of a run."""
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    spent = np.zeros(len(ORDERS))
-    for noise, rate, count in steps:
-        spent += compute_rdp(q=rate, noise_multiplier=noise, steps=count, orders=ORDERS)
-    return renyi_epsilon(np.array(ORDERS, dtype=float), spent, delta)
+    return np.asarray(compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=ORDERS))
 
 
 def renyi_epsilon(orders: NDArray[np.float64], spent: NDArray[np.float64], delta: float) -> float:

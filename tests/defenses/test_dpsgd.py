@@ -82,8 +82,13 @@ def pull(method: Any, mu: float) -> Callable[[], None]:
     return lambda: FedProx(mu=mu).after_backward(local)
 
 
-@pytest.mark.parametrize("batch_size", [12, 4])
-@pytest.mark.parametrize("symmetric, mu", [(False, 0.0), (True, 0.3)])
+@pytest.mark.parametrize(
+    "batch_size, symmetric, mu",
+    [
+        (4, False, 0.0), (12, True, 0.3),
+        *(pytest.param(*of, marks=pytest.mark.slow) for of in ((12, False, 0.0), (4, True, 0.3))),
+    ],
+)  # fmt: skip
 def test_train__no_noise_and_no_clip_is_ordinary_training(
     batch_size: int, symmetric: bool, mu: float, make_moco: Any, make_job: Any
 ) -> None:

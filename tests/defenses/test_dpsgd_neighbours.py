@@ -88,6 +88,8 @@ METHODS: dict[str, Any] = {
     "mocov2": MoCoV2(dim=8, queue=6, queue_source="public", symmetric=True),
 }
 
+SIBLINGS = ("byol, no norm", "cae", "mae, long sequences", "saim")
+
 
 def views(rows: list[int], step: int = 0) -> tuple[Tensor, Tensor]:
     """Two views of the images at `rows`, each a function of the image and the step alone."""
@@ -157,7 +159,9 @@ def neighbours(job_on: Any, spec: Any) -> tuple[list[float], list[list[str]]]:
     return distances, differing
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SIBLINGS)) for one in METHODS]
+)
 def test_neighbours__sums_differ_by_the_clip_and_nothing_else_does(name: str, job_on: Any) -> None:
     distances, differing = neighbours(job_on, METHODS[name])
     assert CLIP * 0.99 < distances[0] <= CLIP * (1 + 1e-4), "the clip must bind to be tested"
@@ -174,7 +178,10 @@ def test_neighbours__own_queue_breaks_it(job_on: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "centres"),
-    [(DINOS["none"], ["centre"]), (IBOT_ALONE, ["centre", "key.patch_centre"])],
+    [
+        (DINOS["none"], ["centre"]),
+        pytest.param(IBOT_ALONE, ["centre", "key.patch_centre"], marks=pytest.mark.slow),
+    ],
 )
 def test_neighbours__dino_breaks_it_by_its_centre_alone(
     spec: Any, centres: list[str], job_on: Any
@@ -198,7 +205,7 @@ def test_neighbours__dino_breaks_it_by_its_centre_alone(
 )
 def test_statement__fits_the_method(spec: Any, standing: str, word: str, job_on: Any) -> None:
     defense, memory = DPSGD(noise_multiplier=2.0), dict[str, Any]()
-    job = job_on(spec)
+    job = job_on(spec, local_epochs=1, batch_size=12)  # one step
     before = job.method.shared_state()
     defense.train(job, memory)
     epsilon: Any = defense.privacy(memory)
