@@ -17,7 +17,6 @@ import os
 import pkgutil
 import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from fedmia.settings import session
@@ -49,12 +48,7 @@ def base(kind: str) -> type:
 
 def names(kind: str) -> list[str]:
     """Sorted names of the built-in plugins of `kind`."""
-    return list(_sort_names(kind, _files(kind)))
-
-
-@functools.cache
-def _sort_names(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(name for file in files for name in _plugins(kind, file)))
+    return [*_names(kind)]
 
 
 def load(kind: str, name: str) -> type[Any]:
@@ -73,11 +67,9 @@ def load(kind: str, name: str) -> type[Any]:
     """
     if ":" in name:
         return _outside(kind, name)
-    # The file of that name, then the families that it may be of.
-    for file in sorted(_files(kind), key=len, reverse=True):
-        if name.startswith(_name_of_file(file)) and (cls := _plugins(kind, file).get(name)):
-            return cls
-    raise unknown_name(kind, name, names(kind))
+    if (cls := _built_in(kind, name)) is None:
+        raise unknown_name(kind, name, names(kind))
+    return cls
 
 
 def build(kind: str, name: str, options: Mapping[str, Any], path: str = "") -> Any:
@@ -123,24 +115,33 @@ def paper(cls: type) -> str:
     return str(getattr(cls, "paper", ""))
 
 
-def _files(kind: str) -> tuple[str, ...]:
-    """Files that may hold a plugin of `kind`."""
-    return _list_files(tuple(importlib.import_module(KINDS[kind][0]).__path__))
-
-
-@functools.cache  # files do not come and go while the process runs
-def _list_files(folders: tuple[str, ...]) -> tuple[str, ...]:
-    files = [m.name for m in pkgutil.iter_modules(folders)]
-    return tuple(f for f in files if not f.startswith("_") and f != "base")
-
-
-def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
-    """The public plugins of a file, by name."""
-    return _module_plugins(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
+# Files do not come and go while a process runs.
+@functools.cache
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(sorted(name for file in _files(kind) for name in _plugins(kind, file)))
 
 
 @functools.cache
-def _module_plugins(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
+def _built_in(kind: str, name: str) -> type[Any] | None:
+    # The file of that name, then the families that it may be of.
+    for file in sorted(_files(kind), key=len, reverse=True):
+        if name.startswith(_name_of_file(file)) and (cls := _plugins(kind, file).get(name)):
+            return cls
+    return None
+
+
+@functools.cache
+def _files(kind: str) -> tuple[str, ...]:
+    """Files that may hold a plugin of `kind`."""
+    package = importlib.import_module(KINDS[kind][0])
+    files = [m.name for m in pkgutil.iter_modules(package.__path__)]
+    return tuple(f for f in files if not f.startswith("_") and f != "base")
+
+
+@functools.cache
+def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
+    """The public plugins of a file, by name."""
+    module, parent = importlib.import_module(f"{KINDS[kind][0]}.{file}"), base(kind)
     classes = [
         c
         for n, c in vars(module).items()

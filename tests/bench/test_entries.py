@@ -424,10 +424,11 @@ def test_entrant__what_cannot_take_part_is_refused(
 def test_source__holds_the_files_of_stacked_attacks_and_of_what_these_import() -> None:
     files = {one.name: one.read_bytes() for one in Path(inspect.getfile(Attack)).parent.glob("*")
              if one.suffix == ".py"}  # fmt: skip
-    own = {name for name, text in files.items() if text in Entrant("stacking-white").source()}
+    stacking, similarity = (Entrant(one).source() for one in ("stacking-white", "similarity"))
+    own = {name for name, text in files.items() if text in stacking}
     assert {"stacking.py", "similarity.py", "lpla.py", "combined.py", "_reference.py"} <= own
     assert {"grad_norm.py", "lira.py", "semi.py", "_cosine.py"} <= own and "base.py" not in own
-    few = {name for name, text in files.items() if text in Entrant("similarity").source()}
+    few = {name for name, text in files.items() if text in similarity}
     assert few == {"similarity.py", "_classifier.py", "classifier.py", "_cosine.py"}
 
 

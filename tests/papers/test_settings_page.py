@@ -227,6 +227,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
+@pytest.mark.slow(seconds=5)
 def test_page__is_that_of_the_tables_and_each_difference_has_a_reason() -> None:
     """Where it is not, the module writes it. Each key of `open` with a dot, and of `varies`, names
     a setting that is not the preset's."""
