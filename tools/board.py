@@ -25,7 +25,7 @@ from fedmia.settings.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAST = 2  # targets of a difference: one is one encoder, or one federation, of one seed
-SHADOWS, PLAIN = ("rmia", "lira"), "similarity"
+PLAIN = "similarity"
 DIFFERENCES = "| Attack | Targets | Difference of mean AUC | Would show (80 %) |  |"
 HEAD = "| Attack | Targets | AUC | {rates} | Queries | Seconds | Found in traps |{mismatch}"
 LEVELS = ("weak", "overfitted")
@@ -153,24 +153,32 @@ def methods(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str
     return "\n".join(lines)
 
 
-def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
-    """The table of every attack against PLAIN, where both have LEAST targets or more; one
-    correction."""
+def gaps(
+    targets: Mapping[str, Target], entries: Sequence[BenchEntry]
+) -> dict[str, tuple[Estimate, int]]:
+    """Of every attack the difference of its mean AUC from PLAIN's, and over how many targets, where
+    both have LEAST targets or more; from the highest down, with one correction."""
     scores = scores_of(entries)
-    labels = {entry.attack: write_label(entry) for entry in entries}
     plain = {name for name, target in targets.items() if not target.trap} & scores[PLAIN].keys()
     names = [one for one in scores if one != PLAIN and len(scores[one].keys() & plain) >= LEAST]
-    rows = list[tuple[float, str]]()
+    pairs = dict[str, tuple[Estimate, int]]()
     for name in names:
         paired = difference(scores[name], scores[PLAIN], targets, len(names))
         assert paired is not None
-        gap, count = paired
+        pairs[name] = paired
+    return dict(sorted(pairs.items(), key=lambda one: (-one[1][0].value, one[0])))
+
+
+def differences(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> str:
+    """The table of `gaps`."""
+    labels, rows = {entry.attack: write_label(entry) for entry in entries}, list[str]()
+    pairs = gaps(targets, entries)
+    for name, (gap, count) in pairs.items():
         says = "no difference shown" if not gap.excludes(0) else "more" if gap.low > 0 else "less"
-        least = f"{would_show(gap, len(names)):.2f}"[1:]
-        rows.append((-gap.value, f"| {labels[name]} | {count} | {gap} | {least} | {says} |"))
+        least = f"{would_show(gap, len(pairs)):.2f}"[1:]
+        rows.append(f"| {labels[name]} | {count} | {gap} | {least} | {says} |")
     head = [DIFFERENCES, "|" + " --- |" * (DIFFERENCES.count("|") - 1)]
-    family = f"These {len(names)} intervals hold together."
-    return "\n".join([*head, *(row for _, row in sorted(rows)), "", family])
+    return "\n".join([*head, *rows, "", f"These {len(pairs)} intervals hold together."])
 
 
 def scores_of(entries: Sequence[BenchEntry]) -> dict[str, dict[str, TargetScores]]:
@@ -192,8 +200,8 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
     Returns:
         `family`, the intervals that hold together; `targets`: of each its `name`, how many
         `members` and `nonmembers` are scored, and `attacks` from the highest AUC down, each with
-        `auc` and its interval;
-        `differences` from PLAIN of SHADOWS: over how many `targets`, and `gap`.
+        `auc` and its interval; `differences` from PLAIN, as `gaps`; `rows`: of each row of the
+        board its attacker, its attack, `auc`, and `tpr` by false-positive rate.
     """
     scores = scores_of(entries)
     plain = [name for name, target in targets.items() if not target.trap]
@@ -207,13 +215,24 @@ def by_target(targets: Mapping[str, Target], entries: Sequence[BenchEntry]) -> d
         sizes = {"members": len(sides.members), "nonmembers": len(sides.nonmembers)}
         listed = [{"name": a, "auc": in_json(aucs[a])} for a in attacks]
         rows.append({"name": name, **sizes, "attacks": listed})
-    gaps = []
-    for attack in SHADOWS:
-        paired = difference(scores[attack], scores[PLAIN], targets, len(SHADOWS))
-        assert paired is not None
-        gap, count = paired
-        gaps.append({"attack": attack, "targets": count, "gap": in_json(gap)})
-    return {"family": family, "targets": rows, "differences": gaps}
+    pairs = gaps(targets, entries)
+    differences = [
+        {"attack": attack, "targets": count, "gap": in_json(gap),
+         "would_show": round(would_show(gap, len(pairs)), 5)}
+        for attack, (gap, count) in pairs.items()
+    ]  # fmt: skip
+    lines = list[dict[str, Any]]()
+    for entry, key in ((one, key) for one in entries for key in one.by_key):
+        own = entry.scores(key)
+        row = BoardRow(own, targets)
+        if row.auc is not None:
+            first = next(iter(own.values()))
+            lines.append({
+                "attack": entry.attack, "access": first.access, "vantage": first.vantage,
+                "knows": key, "targets": len({*own} & {*plain}), "auc": in_json(row.auc),
+                "tpr": {f"{rate:g}": in_json(one) for rate, one in row.tpr.items()},
+            })  # fmt: skip
+    return {"family": family, "targets": rows, "differences": differences, "rows": lines}
 
 
 def in_json(estimate: Estimate) -> dict[str, Any]:
