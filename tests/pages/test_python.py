@@ -28,7 +28,7 @@ from fedmia.settings.errors import InputError
 from fedmia.ssl.base import State
 from fedmia.ssl.simclr import SimCLR
 from fedmia.storage.snapshot import Update
-from fedmia.testing import check_observer, check_ssl
+from fedmia.testing import check_attack, check_observer, check_ssl
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
 from fedmia.testing.ssl import SSLCase
@@ -39,6 +39,7 @@ from tests.recording.plain import PlainGrid, arrays, make_app
 
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
 HERE = {
+    "docs/howto/bench_an_attack.md": ("class Norm(",),
     "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
     "docs/howto/defences.md": ("DPFedAvg(",),
     "docs/howto/observers.md": ("class Wandb(",),
@@ -86,6 +87,11 @@ def test_blocks__are_all_run() -> None:
     listed = [(p, code) for p in PAGES if p != WHOLE for code in blocks(text_of(p), "python")]
     assert not [one for one in listed if sum(p == one[0] and w in one[1] for p, w in known) != 1]
     assert all(block(*key) for key in known)
+
+
+def test_attack_of_the_bench__breaks_no_rule() -> None:
+    names = run("docs/howto/bench_an_attack.md", "class Norm(", __name__="norm_attack")
+    check_attack(names["Norm"])
 
 
 @pytest.fixture
