@@ -89,9 +89,13 @@ def test_blocks__are_all_run() -> None:
     assert all(block(*key) for key in known)
 
 
-def test_attack_of_the_bench__breaks_no_rule() -> None:
-    names = run("docs/howto/bench_an_attack.md", "class Norm(", __name__="norm_attack")
-    check_attack(names["Norm"])
+def test_attack_of_the_bench__breaks_no_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = block("docs/howto/bench_an_attack.md", "class Norm(")
+    (tmp_path / "attack_of_the_bench.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    check_attack(importlib.import_module("attack_of_the_bench").Norm)
 
 
 @pytest.fixture
